@@ -49,11 +49,11 @@ void HistoryReplay::seed(const SeedState& state, int64_t time_ns) {
   model.reserved_peak = all(totals.reserved);
 }
 
-void HistoryReplay::apply(const FrameworkEvent& event) {
+void HistoryReplay::apply(const FrameworkEvent& event, bool seeded) {
   ++recorded_events_;
   switch (event.action) {
     case FrameworkAction::kAlloc:
-      birth(event, event.block_bytes);
+      birth(event, seeded);
       break;
     case FrameworkAction::kFreeRequested:
       release(event.address, event.time_ns);
@@ -70,20 +70,19 @@ void HistoryReplay::apply(const FrameworkEvent& event) {
       const bool grows = event.action == FrameworkAction::kSegmentAlloc ||
                          event.action == FrameworkAction::kSegmentMap;
       segment({event.address, event.size_bytes, event.stream, event.time_ns,
-               meaning(event.stack).plain, event.pool, expandable, false, false},
+               meaning(event.stack).plain, event.pool, expandable, seeded, false},
               grows);
       break;
     }
     case FrameworkAction::kOutOfMemory:
-      builder_.model().failures.push_back(
-          {.time_ns = event.time_ns,
-           .device = builder_.model().device,
-           .requested_bytes = event.size_bytes,
-           .device_free_bytes = event.address,
-           .stream = event.stream,
-           .stack = meaning(event.stack).plain,
-           .pool = event.pool,
-           .event = events_ == 0 ? 0 : events_ - 1});
+      builder_.model().failures.push_back({.time_ns = event.time_ns,
+                                           .device = builder_.model().device,
+                                           .requested_bytes = event.size_bytes,
+                                           .device_free_bytes = event.address,
+                                           .stream = event.stream,
+                                           .stack = meaning(event.stack).plain,
+                                           .pool = event.pool,
+                                           .event = events_ == 0 ? 0 : events_ - 1});
       break;
     case FrameworkAction::kNone:
     case FrameworkAction::kSnapshot:
@@ -104,14 +103,14 @@ void HistoryReplay::seed(const SeedBlock& block, int64_t time_ns) {
   note(block.pending_free ? Change::kPending : Change::kBirth, row, time_ns);
 }
 
-void HistoryReplay::birth(const FrameworkEvent& event, uint64_t block_bytes) {
+void HistoryReplay::birth(const FrameworkEvent& event, bool seeded) {
   // An occupied address means that a free is missing from the history: close the old allocation.
   if (const uint32_t index = map_.find(event.address);
       index != 0 && map_.block(index).use != BlockUse::kFree) {
     ++anomalies_;
     death(event.address, event.time_ns);
   }
-  note(Change::kBirth, add(event, block_bytes, false), event.time_ns);
+  note(Change::kBirth, add(event, event.block_bytes, seeded), event.time_ns);
 }
 
 // Adds an allocation, which the next event is about.

@@ -105,13 +105,14 @@ class HistoryReplay {
 
   // The state before the first event, which happened at `time_ns`.
   void seed(const SeedState& state, int64_t time_ns);
-  void apply(const FrameworkEvent& event);
+  // Seeded: of an allocation or a segment that is older than the recording.
+  void apply(const FrameworkEvent& event, bool seeded = false);
   AllocationHistory finish() &&;
   // For callers that put its columns into files before the first event.
   AllocationHistory& model() { return builder_.model(); }
 
  private:
-  void birth(const FrameworkEvent& event, uint64_t block_bytes);
+  void birth(const FrameworkEvent& event, bool seeded);
   void seed(const SeedBlock& block, int64_t time_ns);
   uint32_t add(const FrameworkEvent& event, uint64_t block_bytes, bool seeded);
   void release(uint64_t address, int64_t time_ns);

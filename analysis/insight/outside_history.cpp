@@ -92,7 +92,7 @@ AllocationHistory replay_driver(const DriverModel& driver, int64_t device, const
                   : std::array{FrameworkAction::kFreeCompleted, FrameworkAction::kSegmentFree};
     for (const FrameworkAction action : actions) {
       event.action = action;
-      replay.apply(event);
+      replay.apply(event, (a.flags & kDriverSeeded) != 0);
     }
   }
   return std::move(replay).finish();

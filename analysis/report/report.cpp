@@ -43,8 +43,8 @@ void move_to_error_of_others(const std::vector<DeviceEvidence>& devices, const D
   const Instant there{Instant::Kind::kTime, *last - start_ns};
   const bool before = d.model != nullptr && !note_on_time_before(*d.model, *last, start_ns).empty();
   // What ends one process of a job soon ends the others.
-  constexpr int64_t kMarginNs = 300'000'000;
-  if (before || !note_on_absence(*d.process, there, start_ns, kMarginNs).empty()) return;
+  constexpr int64_t kEndTogetherNs = 300'000'000;
+  if (before || !note_on_absence(*d.process, there, start_ns, kEndTogetherNs).empty()) return;
   at = there;
   if (!d.process->knows_its_end()) return;
   at.time_ns =
@@ -324,8 +324,7 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
   return report;
 }
 
-std::string note_on_time_before(const AllocationHistory& model, int64_t time_ns,
-                                int64_t start_ns) {
+std::string note_on_time_before(const AllocationHistory& model, int64_t time_ns, int64_t start_ns) {
   if (model.seed_events == 0 || time_ns >= model.time_ns[0]) return {};
   return fmt::format(
       "the history of this device begins at +{}: what was freed before that is missing here, and "

@@ -23,6 +23,8 @@ class StackBuilder {
         out_(&out) {}
 
   void build() {
+    out_->group_highest.assign(groups_->count, 0);
+    alone_.assign(groups_->count, 0);
     choose_groups();
     if (options_->blocks_alone && !groups_->are_segments()) find_blocks();
     sort_blocks();
@@ -41,25 +43,31 @@ class StackBuilder {
     return groups_->are_segments() ? reader.reserved(group) : reader.bytes(group);
   }
 
+  bool has_few_groups() const { return groups_->count <= kFewGroups; }
+
+  void note_highest(const GroupTotals::Reader& reader) {
+    for (uint32_t g = 0; g < groups_->count; ++g) {
+      uint64_t& highest = out_->group_highest[g];
+      highest = std::max(highest, height_of(reader, g));
+    }
+  }
+
   // Groups that are nowhere as high as a pixel share a band.
   void choose_groups() {
     shown_.assign(groups_->count, true);
-    if (groups_->count <= kFewGroups) return;
-    shown_.assign(groups_->count, false);
-    std::vector<uint64_t> most(groups_->count);
+    if (has_few_groups()) return;
     GroupTotals::Reader reader(*totals_);
     uint32_t last = kNoSample;
     for (const uint32_t event : out_->samples.events) {
       if (event == kNoSample || event == last) continue;
       last = event;
       reader.move_to(event);
-      for (uint32_t g = 0; g < groups_->count; ++g) {
-        most[g] = std::max(most[g], height_of(reader, g));
-      }
+      note_highest(reader);
     }
     for (uint32_t g = 0; g < groups_->count; ++g) {
-      shown_[g] = most[g] >= options_->least_bytes;
-      if (!shown_[g] && most[g] != 0 && !hidden(g)) ++out_->other_groups;
+      const uint64_t highest = out_->group_highest[g];
+      shown_[g] = highest >= options_->least_bytes;
+      if (!shown_[g] && highest != 0 && !hidden(g)) ++out_->other_groups;
     }
   }
 
@@ -136,12 +144,23 @@ class StackBuilder {
     add(BandKind::kPending, groups_->count);
   }
 
+  uint64_t bytes_of(const StackBand& band) const {
+    return memory_->allocations.block_bytes(band.block);
+  }
+
   // The blocks of the column, from the bottom.
   void move_blocks(uint32_t column) {
-    std::erase_if(active_, [&](uint32_t b) { return out_->bands[b].last_column < column; });
+    std::erase_if(active_, [&](uint32_t b) {
+      const StackBand& band = out_->bands[b];
+      if (band.last_column >= column) return false;
+      alone_[band.group] -= bytes_of(band);
+      return true;
+    });
     const auto middle = static_cast<std::ptrdiff_t>(active_.size());
     for (; next_ < begin_at_.size() && out_->bands[begin_at_[next_]].first_column == column;
          ++next_) {
+      const StackBand& band = out_->bands[begin_at_[next_]];
+      alone_[band.group] += bytes_of(band);
       active_.push_back(begin_at_[next_]);
     }
     std::sort(active_.begin() + middle, active_.end());
@@ -158,14 +177,8 @@ class StackBuilder {
     out_->slice_ends.push_back(at_);
   }
 
-  // Puts the blocks of a group, or of all, and returns their bytes by group.
-  void put_block(uint32_t band) {
-    const uint64_t bytes = memory_->allocations.block_bytes(out_->bands[band].block);
-    alone_[out_->bands[band].group] += bytes;
-    put(band, bytes);
-  }
-
-  void put_group(uint32_t group, const GroupTotals::Reader& reader) {
+  // What has no band of its own.
+  void put_rest(uint32_t group, const GroupTotals::Reader& reader) {
     const uint64_t height = height_of(reader, group);
     if (groups_->are_segments()) {
       const uint64_t used = std::min(reader.bytes(group), height);
@@ -185,8 +198,8 @@ class StackBuilder {
     } else if (event != kNoSample) {
       at_ = 0;
       reader.move_to(event);
+      if (has_few_groups()) note_highest(reader);
       move_blocks(column);
-      alone_.assign(groups_->count, 0);
       put_all(event, reader);
       out_->highest = std::max(out_->highest, at_);
     }
@@ -204,22 +217,24 @@ class StackBuilder {
 
   void put_all(uint32_t event, const GroupTotals::Reader& reader) {
     size_t next = 0;
-    if (!options_->by_group) {
-      for (const uint32_t band : active_) put_block(band);
-      next = active_.size();
-    }
     uint64_t others = 0;
+    const auto put_blocks_while = [&](const auto& wanted) {
+      for (; next < active_.size() && wanted(out_->bands[active_[next]]); ++next) {
+        put(active_[next], bytes_of(out_->bands[active_[next]]));
+      }
+    };
     for (uint32_t g = 0; g < groups_->count; ++g) {
       if (hidden(g)) continue;
-      for (; next < active_.size() && out_->bands[active_[next]].group == g; ++next) {
-        put_block(active_[next]);
-      }
       if (shown_[g]) {
-        put_group(g, reader);
+        put_rest(g, reader);
       } else {
         others += height_of(reader, g);
       }
+      if (options_->by_group) {
+        put_blocks_while([&](const StackBand& band) { return band.group == g; });
+      }
     }
+    put_blocks_while([](const StackBand&) { return true; });
     put(others_, others);
     if (!options_->pending) return;
     const MemoryTotals all = memory_->totals_after(event);

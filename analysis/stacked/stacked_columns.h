@@ -2,9 +2,9 @@
 // to the curve.
 //
 // A block of at least `least_bytes` is a band of its own, wherever it is in use at the instant that
-// a column shows. All other blocks of a group are one band. The cost grows with what is drawn, not
-// with the length of the history: large blocks come from a LifeTree, the rest of a group is its
-// total minus its bands.
+// a column shows. All other blocks of a group are one band, below those that have their own, so
+// that its place does not depend on them. The cost grows with what is drawn, not with the length of
+// the history: large blocks come from a LifeTree, the rest of a group is its total minus its bands.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ struct StackBand {
 struct StackOptions {
   uint64_t least_bytes = 1;  // of blocks and of groups
   bool blocks_alone = true;  // false: groups only
-  bool by_group = true;      // false: blocks of all groups together, the rests above them
+  bool by_group = true;      // false: blocks of all groups together, the rests below them
   bool pending = false;      // with a band for pending frees
   BandOrder order = BandOrder::kBirth;
   std::vector<bool> hidden;  // per group; empty: none
@@ -59,8 +59,9 @@ struct StackedColumns {
   std::vector<uint64_t> base;
   std::vector<uint32_t> slice_bands;
   std::vector<uint64_t> slice_ends;
-  uint64_t highest = 0;       // of all columns
-  uint32_t other_groups = 0;  // in the band kOthers
+  std::vector<uint64_t> group_highest;  // of each group, also of a hidden one
+  uint64_t highest = 0;                 // of all columns
+  uint32_t other_groups = 0;            // in the band kOthers
 
   uint32_t count() const { return samples.count(); }
   static constexpr uint32_t kNothing = UINT32_MAX;

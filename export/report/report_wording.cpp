@@ -22,7 +22,10 @@ std::string holes_time_text(const DeviceReport& device, int64_t start_ns) {
   const std::string text = offset_text(time_ns);
   const bool looks_same = text == offset_text(device.at_ns - start_ns);
   if (!looks_same || device.fragmentation.time_ns == device.at_ns) return text;
-  return fmt::format("{:+.6f} s", static_cast<double>(time_ns) * 1e-9);
+  // To the microsecond, in the unit of the other one.
+  const auto ns = static_cast<double>(time_ns);
+  if (std::abs(time_ns) < 1'000'000'000) return fmt::format("{:+.3f} ms", ns * 1e-6);
+  return fmt::format("{:+.6f} s", ns * 1e-9);
 }
 
 // What the driver's peak lacks.

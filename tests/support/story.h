@@ -256,10 +256,11 @@ class Story {
   }
 
   void driver_alloc(uint64_t bytes, std::string_view owner, MemoryKind kind, uint64_t address = 0,
-                    int64_t device = 0, uint32_t stack = 0) {
+                    int64_t device = 0, uint32_t stack = 0, uint32_t flags = 0) {
     DriverEvent e{};
     e.device = device;
     e.stack = stack;
+    e.flags = flags;
     e.time_ns = tick();
     e.address = address != 0 ? address : driver_next_ += uint64_t{1} << 36;
     e.size_bytes = bytes;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "analysis/wording.h"
+#include "export/report/report_wording.h"
 #include "proto/base/work.h"
 #include "viewer/app/shell.h"
 #include "viewer/model/ticks.h"
@@ -161,7 +162,7 @@ void Shell::draw_losses() {
   std::vector<std::string> losses = model_->losses;
   if (selection_.comparison.other() != nullptr) {
     for (const std::string& loss : selection_.comparison.other()->losses) {
-      losses.push_back(short_name(*selection_.comparison.other()) + ": " + loss);
+      losses.push_back(name_beside(*selection_.comparison.other(), *model_) + ": " + loss);
     }
   }
   if (losses.empty()) return;
@@ -181,9 +182,10 @@ void Shell::draw_losses() {
 }
 
 std::string Shell::facts() const {
+  // Over which time they are is known with the report, which says so in the same words.
   std::string facts =
-      fmt::format("{} over {}   {}", counted(model_->events, "memory event"),
-                  span_text(model_->span_ns()), counted(model_->lanes.size(), "device"));
+      model_->report_ready ? events_text(model_->report) : counted(model_->events, "memory event");
+  facts += "   " + counted(model_->lanes.size(), "device");
   if (follow_) facts += "   following the file";
   if (other_loader_.busy()) facts += "   reading " + other_loader_.path();
   if (reloading_) facts += "   reloading ...";
@@ -214,8 +216,8 @@ void Shell::draw_status() {
 }
 
 void Shell::build_layout(unsigned int dockspace) {
-  // What menu, banners and status leave in this frame; WorkSize is what they left in the one before.
-  // The same layout then, whether or not frames without panels came first.
+  // What menu, banners and status leave in this frame; WorkSize is what they left in the one
+  // before. The same layout then, whether or not frames without panels came first.
   const auto& viewport = *static_cast<ImGuiViewportP*>(ImGui::GetMainViewport());
   const ImVec2 size = viewport.GetBuildWorkRect().GetSize();
   ImGui::DockBuilderRemoveNode(dockspace);

@@ -12,6 +12,10 @@ namespace tidemark::view {
 
 namespace {
 
+constexpr double kGiB = 1024.0 * 1024 * 1024;
+// From here on duration_text() counts minutes.
+constexpr double kLongNs = 120e9;
+
 struct Unit {
   const char* name;
   double ns;
@@ -53,6 +57,22 @@ std::string clock_label(double ns) {
   return fmt::format("{}:{:02} h", seconds / 3600, seconds / 60 % 60);
 }
 
+double round_down(double step) {
+  return std::pow(10, std::floor(std::log10(step)));
+}
+
+// duration_text() of a long time, with as many seconds as the step needs.
+std::string long_text(double ns, double step) {
+  if (step >= 60e9) return duration_text(static_cast<int64_t>(ns));
+  const double least = std::min(round_down(step) / 1e9, 1.0);
+  const double all = std::floor(ns / 1e9 / least) * least;
+  const auto minutes = static_cast<int64_t>(all / 60);
+  const std::string seconds =
+      fmt::format("{:.{}f} s", all - 60.0 * static_cast<double>(minutes), digits_for(least, 1));
+  if (minutes < 120) return fmt::format("{} min {}", minutes, seconds);
+  return fmt::format("{} h {} min {}", minutes / 60, minutes % 60, seconds);
+}
+
 }  // namespace
 
 std::vector<Tick> time_ticks(double begin, double end, int count) {
@@ -86,8 +106,10 @@ std::vector<Tick> byte_ticks(double end, int count) {
   for (double at = 0; at <= end; at += step) {
     const auto bytes = static_cast<uint64_t>(at);
     std::string label = bytes == 0 ? "0" : size_text(bytes);
-    // "64.0 MiB" of a round number reads better as "64 MiB".
-    if (const size_t dot = label.find(".0 "); dot != std::string::npos) label.erase(dot, 2);
+    // "64.0 MiB" of a round number reads better as "64 MiB". From 1 GiB on there are tenths on the
+    // same axis.
+    const size_t dot = at < kGiB ? label.find(".0 ") : std::string::npos;
+    if (dot != std::string::npos) label.erase(dot, 2);
     ticks.push_back({at, std::move(label)});
   }
   return ticks;
@@ -96,15 +118,16 @@ std::vector<Tick> byte_ticks(double end, int count) {
 std::string instant_text(double ns, double span_ns) {
   const Unit unit = unit_for(ns);
   const double step = std::max(span_ns / 1000, 1.0);
+  if (std::fabs(ns) >= kLongNs) return (ns < 0 ? "-" : "+") + long_text(std::fabs(ns), step);
   // Not coarser than in reports: to the millisecond.
-  const int least = unit.ns == 1e9 && std::fabs(ns) < 120e9 ? 3 : 0;
-  const int digits = digits_for(std::pow(10, std::floor(std::log10(step))), unit.ns);
+  const int least = unit.ns == 1e9 ? 3 : 0;
+  const int digits = digits_for(round_down(step), unit.ns);
   return fmt::format("{}{:.{}f} {}", ns < 0 ? "-" : "+", std::fabs(ns) / unit.ns,
                      std::max(digits, least), unit.name);
 }
 
 std::string span_text(double ns) {
-  if (std::fabs(ns) >= 120e9) return duration_text(static_cast<int64_t>(ns));
+  if (std::fabs(ns) >= kLongNs) return duration_text(static_cast<int64_t>(ns));
   const Unit unit = unit_for(ns);
   const double amount = std::fabs(ns) / unit.ns;
   const int digits = unit.ns == 1 || amount >= 100 ? 0 : amount >= 10 ? 1 : 2;

@@ -18,7 +18,8 @@ std::vector<Tick> time_ticks(double begin, double end, int count);
 // Sizes from 0 to `end` bytes in powers of two.
 std::vector<Tick> byte_ticks(double end, int count);
 
-// "+1.234567 s": since the start, precise to about a thousandth of `span_ns`.
+// "+1.234567 s": since the start, in the units of duration_text() and precise to about a thousandth
+// of `span_ns`.
 std::string instant_text(double ns, double span_ns);
 // "12.4 ms", three significant digits.
 std::string span_text(double ns);

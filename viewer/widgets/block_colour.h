@@ -13,9 +13,11 @@ inline Rgb block_colour(const Model& model, ColourBy by, const Cursor& cursor,
       return category_colour(block.category);
     case ColourBy::kStack:
       return stack_colour(block.stack);
-    case ColourBy::kAge:
-      return age_colour(cursor.age_ns(model, block.birth_ns),
-                        model.trace.end_ns - model.trace.start_ns);
+    case ColourBy::kAge: {
+      // What is older than the recording is as old as anything gets.
+      const int64_t oldest_ns = model.trace.end_ns - model.trace.start_ns;
+      return age_colour(cursor.age_ns(model, block).value_or(oldest_ns), oldest_ns);
+    }
     case ColourBy::kSize:
       return size_colour(block.block_bytes);
     case ColourBy::kOwner: {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <random>
 
+#include "analysis/wording.h"
 #include "tests/support/synthetic_trace.h"
 #include "viewer/model/ticks.h"
 #include "viewer/model/timeline/columns.h"
@@ -219,10 +220,19 @@ TEST(Ticks, AreRoundAndLabelled) {
   EXPECT_EQ(time_ticks(0, 3600e9, 6)[1].label, "10:00 min");
   const auto bytes = byte_ticks(1000.0 * (1 << 20), 4);
   EXPECT_EQ(bytes[1].label, "256 MiB");
+  const double kGiB = 1024.0 * (1 << 20);
+  EXPECT_EQ(byte_ticks(4 * kGiB, 8)[1].label, "512 MiB");
+  EXPECT_EQ(byte_ticks(4 * kGiB, 8)[2].label, "1.0 GiB");
+  EXPECT_EQ(byte_ticks(4 * kGiB, 8)[3].label, "1.5 GiB");
   EXPECT_EQ(signed_size_text(-3 * 1024), "-3.0 KiB");
   EXPECT_EQ(span_text(12'345'678), "12.3 ms");
   EXPECT_EQ(instant_text(11.39641e9, 13.7e9), "+11.396 s") << "to the millisecond, as in reports";
   EXPECT_EQ(instant_text(11.39641e9, 1e6), "+11.396410 s");
+  EXPECT_EQ(instant_text(0.538001e9, 1e6), "+538.001 ms");
+  EXPECT_EQ(instant_text(250.4e9, 1800e9), "+" + duration_text(250'400'000'000));
+  EXPECT_EQ(instant_text(250.4e9, 10e9), "+4 min 10.40 s");
+  EXPECT_EQ(instant_text(7512e9, 9000e9), "+2 h 5 min 12 s");
+  EXPECT_EQ(instant_text(7512e9, 90000e9), "+" + duration_text(7'512'000'000'000));
   EXPECT_TRUE(time_ticks(5, 5, 3).empty());
 }
 

@@ -274,9 +274,17 @@ TEST_F(Moments, BlocksAgeBetweenEvents) {
   const auto next_ns = static_cast<double>(m.time_ns[5'001] - model_->trace.start_ns);
   ASSERT_GT(next_ns, born_ns + 2);
   selection_.set_time(*model_, 0, (born_ns + next_ns) / 2);
-  EXPECT_NEAR(static_cast<double>(selection_.cursor.age_ns(*model_, m.time_ns[5'000])),
-              (next_ns - born_ns) / 2, 2);
-  EXPECT_EQ(selection_.cursor.age_ns(*model_, m.time_ns[5'001]), 0);
+  Allocation block;
+  block.birth_ns = m.time_ns[5'000];
+  const std::optional<int64_t> age_ns = selection_.cursor.age_ns(*model_, block);
+  ASSERT_TRUE(age_ns);
+  EXPECT_NEAR(static_cast<double>(*age_ns), (next_ns - born_ns) / 2, 2);
+  block.seeded = true;
+  EXPECT_FALSE(selection_.cursor.age_ns(*model_, block)) << "older than the recording";
+  EXPECT_EQ(selection_.cursor.age_text(*model_, block), "older than the recording");
+  block.seeded = false;
+  block.birth_ns = m.time_ns[5'001];
+  EXPECT_EQ(selection_.cursor.age_ns(*model_, block), 0);
 }
 
 // A history that began late: before it, the memory that is older, and never a part of that.

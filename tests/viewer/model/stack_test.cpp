@@ -72,6 +72,27 @@ Expected brute(const AllocationHistory& memory, const BlockGroups& groups,
   return out;
 }
 
+// What is summed is below the blocks of its group, or of all; the groups that share a band are
+// above.
+void expect_order(const StackedColumns& stack, uint32_t column, bool by_group) {
+  uint32_t group = 0;
+  bool blocks = false;
+  bool others = false;
+  for (uint32_t k = stack.starts[column]; k < stack.starts[column + 1]; ++k) {
+    const StackBand& band = stack.bands[stack.slice_bands[k]];
+    ASSERT_FALSE(others);
+    others = band.kind == BandKind::kOthers;
+    if (others) continue;
+    if (by_group && band.group != group) blocks = false;
+    if (by_group || band.kind == BandKind::kRest) {
+      ASSERT_GE(band.group, group);
+      group = band.group;
+    }
+    blocks |= band.kind == BandKind::kBlock;
+    ASSERT_FALSE(blocks && band.kind == BandKind::kRest) << "group " << band.group;
+  }
+}
+
 // One column.
 void expect_column(const AllocationHistory& memory, const StackedColumns& stack, uint32_t column,
                    const Expected& expected, uint64_t least) {
@@ -184,6 +205,12 @@ void check(const AllocationHistory& memory, uint32_t seed, int rounds) {
         ASSERT_EQ(expected.all, stack.samples.bytes[c]);
       }
       ASSERT_NO_FATAL_FAILURE(expect_column(memory, stack, c, expected, options.least_bytes));
+      ASSERT_NO_FATAL_FAILURE(expect_order(stack, c, options.by_group));
+      StackOptions all;
+      all.blocks_alone = false;
+      for (const auto& [group, bytes] : brute(memory, ways[way], all, event).rest) {
+        ASSERT_GE(stack.group_highest[group], bytes) << "group " << group;
+      }
       // Every large block that lives through a whole column, whatever its instant.
       for (uint32_t b = 0; b < memory.allocations.size() && options.blocks_alone; ++b) {
         const Allocation a = memory.allocations[b];
@@ -400,7 +427,7 @@ TEST(Stack, BandsAreNnModules) {
   }
   EXPECT_EQ(found, (std::vector<std::string>{"no module", "layers.0", "layers.1", "layers.1",
                                              "layers.0"}));
-  EXPECT_EQ(index->names.front(), "layers.1") << "most bytes over time first";
+  EXPECT_EQ(index->names.front(), "no module") << "the one that lives longest first";
   EXPECT_EQ(index->colours.size(), index->names.size());
 }
 

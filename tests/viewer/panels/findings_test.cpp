@@ -109,6 +109,22 @@ TEST_F(Findings, AReportDoesNotMoveACursorThatWasMoved) {
   EXPECT_EQ(selection().cursor.event(), 7U);
 }
 
+TEST(NoAdvice, IsExplained) {
+  const auto loaded = load_model(TIDEMARK_TRACES "/ranks/guilty4");
+  ASSERT_TRUE(loaded);
+  const Model& model = **loaded;
+  ASSERT_NE(model.lanes[0].total_bytes, 0U);
+  const auto says = [](const std::string& text, const char* what) {
+    return text.find(what) != std::string::npos;
+  };
+  EXPECT_TRUE(says(why_no_advice(model, 0), "none of the known changes"));
+  EXPECT_TRUE(
+      says(why_no_advice(model, 0, model.lanes[0].total_bytes + 1), "larger than the card"));
+  const auto cuda = load_model(TIDEMARK_TRACES "/run_out");
+  ASSERT_TRUE(cuda);
+  EXPECT_TRUE(says(why_no_advice(**cuda, 0), "which owner"));
+}
+
 TEST_F(Findings, EveryErrorHasAdviceOrSaysWhyNot) {
   ImGui::GetIO().DisplaySize = {1400, 4000};
   size_t errors = 0;

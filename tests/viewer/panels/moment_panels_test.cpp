@@ -122,6 +122,49 @@ TEST_F(MomentPanels, TheCurveOfTheWholeRunIsBesideAKeptWindow) {
   EXPECT_EQ(left_of_the_strip().find(without_spaces("The whole run of")), std::string::npos);
 }
 
+// Nobody knows how old a block is that was there when the recording began.
+TEST_F(MomentPanels, TheAgeOfWhatIsOlderThanTheRecordingIsUnknown) {
+  shell_->set_model(told_model([](Story& s) {
+    s.older_block(48 * kMiB);
+    s.tick(5'000'000);
+    s.alloc(16 * kMiB, s.user(7));
+    s.tick(3'000'000);
+    s.alloc(2 * kMiB, s.user(8));
+  }));
+  selection().set_event(model(), 0, model().lanes[0].memory->event_count() - 1);
+  show("map");
+  EXPECT_TRUE(explains("older than the recording"));
+  EXPECT_TRUE(reads("##Tooltip", "48.0 MiB")) << read_window("##Tooltip");
+  EXPECT_TRUE(explains("work train.py:7"));
+  EXPECT_TRUE(reads("##Tooltip", "ms old")) << read_window("##Tooltip");
+  EXPECT_FALSE(reads("##Tooltip", "older")) << read_window("##Tooltip");
+}
+
+// The same of what the driver had allocated, in a trace without a framework.
+TEST_F(MomentPanels, TheAgeOfEarlierDriverMemoryIsUnknown) {
+  shell_->set_model(told_model([](Story& s) {
+    s.driver_alloc(48 * kMiB, "program", MemoryKind::kDevice, 0, 0, 0, kDriverSeeded);
+    s.tick(5'000'000);
+    s.driver_alloc(16 * kMiB, "program", MemoryKind::kDevice);
+    s.tick(3'000'000);
+    s.driver_alloc(2 * kMiB, "program", MemoryKind::kDevice);
+  }));
+  ASSERT_TRUE(model().lanes[0].of_driver);
+  selection().set_event(model(), 0, model().lanes[0].memory->event_count() - 1);
+  show("map");
+  EXPECT_TRUE(reads("", "16.0 MiB 3.01 ms old")) << read_window("");
+  EXPECT_FALSE(reads("", "8.02 ms old")) << "a made-up age: " << read_window("");
+  EXPECT_TRUE(explains("older than the recording"));
+}
+
+// Annotations of a snapshot may be older than its first memory event.
+TEST_F(MomentPanels, TheStatusBarCountsAsTheReportDoes) {
+  open_file(TIDEMARK_TEST_DATA "/snapshots/annotated.pickle.gz");
+  const std::string words = events_text(model().report);
+  EXPECT_NE(words.find(", from +"), std::string::npos) << words;
+  EXPECT_TRUE(reads("##status", words)) << words << " in " << read_window("##status");
+}
+
 TEST_F(MomentPanels, UnknownRequestsAreNotShownAsZero) {
   open_file(TIDEMARK_TRACES "/torch/out_of_memory.tier1.tmk");
   EXPECT_FALSE(model().lanes[0].requests_known);

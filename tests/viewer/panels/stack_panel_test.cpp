@@ -1,9 +1,13 @@
 // The stacked timeline with real input: hover, click, legend, search, brushing, comparison.
 #include <algorithm>
+#include <map>
 #include <set>
 
+#include "analysis/history/memory_state.h"
+#include "analysis/wording.h"
 #include "tests/support/drawn_text.h"
 #include "tests/support/panel_fixture.h"
+#include "tests/support/serving_story.h"
 #include "tests/support/story.h"
 #include "viewer/model/stack/step_pair.h"
 
@@ -95,6 +99,78 @@ TEST_F(StackPanelTest, LegendIsolatesAndHides) {
   frame();
   EXPECT_EQ(groups_drawn().count(one), 0U);
   EXPECT_GT(groups_drawn().size(), 1U);
+}
+
+// Also those that hold nothing at the cursor.
+TEST_F(StackPanelTest, LegendListsAllGroupsOfThePicture) {
+  const auto story = [](Story& s) {
+    const auto one = s.alloc(30 * kMiB, s.user(7));
+    s.tick(1'000'000);
+    s.free(one);
+    s.tick(1'000'000);
+    s.alloc(20 * kMiB, s.user(8));
+    s.tick(1'000'000);
+    s.alloc(8 * kMiB, s.user(9));
+  };
+  const auto says = [](const std::string& what) {
+    return read_window("##legend").find(without_spaces(what)) != std::string::npos;
+  };
+  for (const char* way : {"stack:line", "timeline:stacked"}) {
+    shell_ = std::make_unique<Shell>(Config());
+    shell_->set_model(told_model(story));
+    shell_->panels().be_patient();
+    ASSERT_TRUE(shell_->show_only(way));
+    const AllocationHistory& memory = *model().lanes[0].memory;
+    selection().set_event(model(), 0, memory.event_count() - 1);
+    frame(4);
+    if (way == std::string("timeline:stacked")) {
+      EXPECT_TRUE(says("28.0 MiB") || says("20.0 MiB")) << read_window("##legend");
+      continue;
+    }
+    EXPECT_TRUE(says("work train.py:8 20.0 MiB work train.py:9 8.0 MiB work train.py:7 0 B"))
+        << read_window("##legend");
+    // Only what is in view: the first block was freed before.
+    selection().view.show(0.7 * model().span_ns(), model().span_ns());
+    frame(4);
+    EXPECT_FALSE(says("train.py:7")) << read_window("##legend");
+    EXPECT_TRUE(says("train.py:9 8.0 MiB")) << read_window("##legend");
+  }
+}
+
+TEST_F(StackPanelTest, LegendShowsTheFreePartOfSegments) {
+  open_file(TIDEMARK_TRACES "/torch/streams.tier2.tmk");
+  show("stack:segment");
+  const AllocationHistory& memory = *model().lanes[0].memory;
+  selection().set_event(model(), 0, memory.event_count() - 1);
+  frame(4);
+  const MemoryState state = state_after(memory, selection().cursor.event());
+  std::map<uint64_t, uint64_t> free_in;  // by the beginning of a segment
+  for (const SegmentRange& s : state.segments) {
+    for (const Hole& hole : state.holes) {
+      if (hole.address >= s.address && hole.address < s.address + s.size_bytes) {
+        free_in[s.address] += hole.size_bytes;
+      }
+    }
+    const std::string row = size_text(free_in[s.address]) + " free";
+    EXPECT_NE(read_window("##legend").find(without_spaces(row)), std::string::npos)
+        << row << " in " << read_window("##legend");
+  }
+}
+
+// What stays is below what comes and goes, even if that holds more on average.
+TEST_F(StackPanelTest, LinesThatStayAreAtTheBottom) {
+  shell_->set_model(told_model([](Story& s) {
+    s.alloc(20 * kMiB, s.user(7));
+    for (int i = 0; i < 50; ++i) {
+      const auto block = s.alloc(60 * kMiB, s.user(8));
+      s.alloc(512, s.user(9));
+      s.free(block);
+    }
+  }));
+  show("stack:line");
+  const std::vector<std::string>& names = picture().index->names;
+  ASSERT_EQ(names.size(), 3U);
+  EXPECT_NE(names[0].find("train.py:7"), std::string::npos) << names[0];
 }
 
 TEST_F(StackPanelTest, SearchLightsUpBands) {

@@ -166,5 +166,21 @@ TEST_F(Text, NamesOutsideLatinScriptsAreDrawnWhereAFontHasThem) {
   }
 }
 
+TEST(Names, TellTwoTracesApart) {
+  const auto names = [](const char* one, const char* two) {
+    Model a;
+    Model b;
+    a.trace.path = one;
+    b.trace.path = two;
+    return name_beside(a, b) + " | " + name_beside(b, a);
+  };
+  EXPECT_EQ(names("/runs/a.tmk", "/runs/b.tmk"), "a.tmk | b.tmk");
+  EXPECT_EQ(names("/runs/base/run.tmk", "/runs/tuned/run.tmk"), "base/run.tmk | tuned/run.tmk");
+  EXPECT_EQ(names("/a/x/run/", "/b/x/run"), "a/x/run | b/x/run");
+  EXPECT_EQ(names("run.tmk", "old/run.tmk"), "run.tmk | old/run.tmk");
+  EXPECT_EQ(names("/run.tmk", "run.tmk"), "/run.tmk | run.tmk");
+  EXPECT_EQ(names("/a/run.tmk", "/a/run.tmk"), "run.tmk | run.tmk");
+}
+
 }  // namespace
 }  // namespace tidemark::view

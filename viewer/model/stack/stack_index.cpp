@@ -19,31 +19,56 @@ namespace {
 constexpr const char* kWays[kStackWays] = {"block",  "category", "line",  "owner",
                                            "stream", "segment",  "module"};
 
-// Bytes times events of each kind of block, and which blocks without a stack there are.
+// How long the bytes of a group live, in events: the mean over the bytes it holds at all instants.
+// Of a line that keeps some blocks and has many short ones beside them, those that stay count most.
+class GroupLife {
+ public:
+  void add(const AllocationHistory& memory, uint64_t bytes, uint32_t birth, uint32_t release) {
+    const double life = std::min(release, memory.event_count()) - birth;
+    held_ += static_cast<double>(bytes) * life;
+    lived_ += static_cast<double>(bytes) * life * life;
+  }
+  void add(const GroupLife& other) {
+    held_ += other.held_;
+    lived_ += other.lived_;
+  }
+  // What stays is at the bottom, so that what comes and goes does not move it; of two that live as
+  // long, the larger one.
+  bool is_below(const GroupLife& other) const {
+    return std::pair(mean(), held_) > std::pair(other.mean(), other.held_);
+  }
+
+ private:
+  double mean() const { return held_ == 0 ? 0 : lived_ / held_; }
+
+  double held_ = 0;   // bytes times events
+  double lived_ = 0;  // bytes times the square of events
+};
+
+// The lives of each kind of block, and which blocks without a stack there are.
 struct KindUse {
-  std::vector<double> weight;
+  std::vector<GroupLife> lives;
   bool unknown_stack = false;  // of a block that was allocated during the recording
 };
 
 KindUse use_of_kinds(const AllocationHistory& memory) {
   const AllocationColumns& blocks = memory.allocations;
   KindUse use;
-  use.weight.resize(blocks.kinds().size());
+  use.lives.resize(blocks.kinds().size());
   for (uint32_t b = 0; b < blocks.size(); ++b) {
-    const uint32_t end = std::min(blocks.release(b), memory.event_count());
-    use.weight[blocks.kind(b)] +=
-        static_cast<double>(blocks.block_bytes(b)) * (end - blocks.birth(b));
+    use.lives[blocks.kind(b)].add(memory, blocks.block_bytes(b), blocks.birth(b),
+                                  blocks.release(b));
     if (!use.unknown_stack && !blocks.seeded(b) && blocks.stack(b) == 0) use.unknown_stack = true;
   }
   return use;
 }
 
-// Groups by a name of each kind; the one with most bytes over time first, at the bottom.
+// Groups by a name of each kind; the long-lived ones first, at the bottom.
 template <typename NameOf>
 void group_by_name(const AllocationHistory& memory, const KindUse& use, const NameOf& name_of,
                    StackIndex& out) {
   std::map<std::string, uint32_t> found;
-  std::vector<double> weight;
+  std::vector<GroupLife> lives;
   std::vector<uint32_t> of_kind;
   std::vector<std::string> names;
   const auto& kinds = memory.allocations.kinds();
@@ -52,15 +77,15 @@ void group_by_name(const AllocationHistory& memory, const KindUse& use, const Na
     const auto [it, fresh] = found.try_emplace(name, static_cast<uint32_t>(names.size()));
     if (fresh) {
       names.push_back(std::move(name));
-      weight.push_back(0);
+      lives.emplace_back();
     }
-    weight[it->second] += use.weight[k];
+    lives[it->second].add(use.lives[k]);
     of_kind.push_back(it->second);
   }
   std::vector<uint32_t> order(names.size());
   std::iota(order.begin(), order.end(), 0U);
   std::stable_sort(order.begin(), order.end(),
-                   [&](uint32_t a, uint32_t b) { return weight[a] > weight[b]; });
+                   [&](uint32_t a, uint32_t b) { return lives[a].is_below(lives[b]); });
   std::vector<uint32_t> place(order.size());
   for (uint32_t i = 0; i < order.size(); ++i) {
     place[order[i]] = i;
@@ -71,11 +96,11 @@ void group_by_name(const AllocationHistory& memory, const KindUse& use, const Na
   out.groups.count = static_cast<uint32_t>(order.size());
 }
 
-// The one with most bytes over time first. Blocks of no nn.Module are one group.
+// The long-lived ones first. Blocks of no nn.Module are one group.
 void group_by_module(const ProcessModel& process, const AllocationHistory& memory,
                      StackIndex& out) {
   std::map<uint32_t, std::string> texts;  // by nn.Module
-  std::map<std::string, double> weight;
+  std::map<std::string, GroupLife> lives;
   std::vector<const std::string*> of_block;
   for (uint32_t b = 0; b < memory.allocations.size(); ++b) {
     const Allocation a = memory.allocations[b];
@@ -84,13 +109,12 @@ void group_by_module(const ProcessModel& process, const AllocationHistory& memor
       text->second = process.names.nn_module_text(text->first);
       if (text->second.empty()) text->second = "no module";
     }
-    const uint32_t end = std::min(a.release, memory.event_count());
-    weight[text->second] += static_cast<double>(a.block_bytes) * (end - a.birth);
+    lives[text->second].add(memory, a.block_bytes, a.birth, a.release);
     of_block.push_back(&text->second);
   }
-  for (const auto& [name, bytes] : weight) out.names.push_back(name);
+  for (const auto& [name, life] : lives) out.names.push_back(name);
   std::stable_sort(out.names.begin(), out.names.end(),
-                   [&](const auto& a, const auto& b) { return weight.at(a) > weight.at(b); });
+                   [&](const auto& a, const auto& b) { return lives.at(a).is_below(lives.at(b)); });
   std::map<std::string, uint32_t> place;
   for (const std::string& name : out.names)
     place.emplace(name, static_cast<uint32_t>(place.size()));
@@ -162,7 +186,7 @@ void group_blocks(const Model& model, const Lane& lane, bool categories_known, S
         if (change == nullptr) change = &memory.segment_changes[row];
       }
       for (const SegmentChange* c : first) {
-        out.names.push_back(fmt::format("segment {:#x}, {}", c->address, size_text(c->size_bytes)));
+        out.names.push_back(fmt::format("segment {:#x}", c->address));
       }
       break;
     }

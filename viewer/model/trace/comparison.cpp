@@ -46,7 +46,7 @@ std::string Comparison::text(const Model& model, const Cursor& cursor) const {
   const double at = time(model) - (reference_->other ? offset(model) : 0);
   const std::string instant = instant_text(at, there.span_ns());
   if (!reference_->other && reference_->lane == cursor.lane()) return "since " + instant;
-  const std::string trace = reference_->other ? short_name(there) + ", " : "";
+  const std::string trace = reference_->other ? name_beside(there, model) + ", " : "";
   return "against " + trace + there.lanes[reference_->lane].name + " at " + instant;
 }
 

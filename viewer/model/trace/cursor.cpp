@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "viewer/model/ticks.h"
+
 namespace tidemark::view {
 
 namespace {
@@ -18,6 +20,10 @@ uint32_t same_lane(const Model& before, uint32_t lane, const Model& after) {
     if (key(after, after.lanes[i]) == wanted) return i;
   }
   return 0;
+}
+
+std::string text_of_age(std::optional<int64_t> age_ns) {
+  return age_ns ? span_text(static_cast<double>(*age_ns)) + " old" : "older than the recording";
 }
 
 }  // namespace
@@ -44,6 +50,14 @@ double Cursor::time(const Model& model) const {
   const AllocationHistory& m = *model.lanes[at_.lane].memory;
   if (at_.event >= m.event_count()) return 0;
   return since_start(model, m.time_ns[at_.event]);
+}
+
+std::string Cursor::age_text(const Model& model, const Allocation& block) const {
+  return text_of_age(age_ns(model, block));
+}
+
+std::string Cursor::age_text(const Model& model, const SegmentChange& creation) const {
+  return text_of_age(age_ns(model, creation.time_ns, creation.seeded));
 }
 
 bool Cursor::event_in_lane(const Model& model, uint32_t lane, uint32_t& out) const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "viewer/model/trace/moment_maker.h"
 #include "viewer/model/trace/visible_range.h"
@@ -24,10 +25,14 @@ class Cursor {
   // ns since the start of the trace.
   double time(const Model& model) const;
   int64_t time_ns(const Model& model) const { return absolute_ns(model, time(model)); }
-  // Of a block or segment. None is negative, also while the memory shown is behind the cursor.
-  int64_t age_ns(const Model& model, int64_t birth_ns) const {
-    return std::max<int64_t>(time_ns(model) - birth_ns, 0);
+  // Of a block; nothing: it is older than the recording. None is negative, also while the memory
+  // shown is behind the cursor.
+  std::optional<int64_t> age_ns(const Model& model, const Allocation& block) const {
+    return age_ns(model, block.birth_ns, block.seeded);
   }
+  // "4.76 ms old", or "older than the recording".
+  std::string age_text(const Model& model, const Allocation& block) const;
+  std::string age_text(const Model& model, const SegmentChange& creation) const;
   // The last event of any lane at or before the cursor; false when it has none yet.
   bool event_in_lane(const Model& model, uint32_t lane, uint32_t& out) const;
 
@@ -39,6 +44,11 @@ class Cursor {
 
  private:
   friend class Selection;
+
+  std::optional<int64_t> age_ns(const Model& model, int64_t birth_ns, bool seeded) const {
+    if (seeded) return std::nullopt;
+    return std::max<int64_t>(time_ns(model) - birth_ns, 0);
+  }
 
   // Both return false where nothing changed.
   bool set_event(const Model& model, const Instant& to);

@@ -104,17 +104,28 @@ const Finding* finding_about(const Model& model, const OomPoint& oom) {
   return nullptr;
 }
 
-std::string why_no_advice(const Model& model, uint32_t lane) {
-  if (lane < model.lanes.size() && model.lanes[lane].of_driver) {
-    return "No advice: only the driver's allocations were recorded, not the framework's blocks, so "
-           "no saving can be computed.";
+std::string why_no_advice(const Model& model, uint32_t lane, uint64_t requested_bytes) {
+  if (!model.report_ready) return "Still being analysed.";
+  const Lane* const of = lane < model.lanes.size() ? &model.lanes[lane] : nullptr;
+  if (of != nullptr && of->total_bytes != 0 && requested_bytes > of->total_bytes) {
+    return fmt::format(
+        "No advice: this request alone is larger than the card, which has {}. Check the sizes of "
+        "the tensors in the line above.",
+        size_text(of->total_bytes));
+  }
+  if (of != nullptr && of->of_driver) {
+    return "No advice: the trace has the driver's allocations, but not the tensors inside of them, "
+           "so nothing says which could be smaller. The memory map shows which owner and which "
+           "line hold the memory.";
   }
   if (!model.categories_known) {
     return "No advice: the trace does not show which blocks are parameters, activations or "
-           "optimizer state, so no saving can be computed. Recording a few whole steps shows it.";
+           "optimizer state. Record a few whole steps for advice; until then, the flame graph "
+           "shows which lines hold the memory.";
   }
   return "No advice: none of the known changes (smaller batch, 16 bits, checkpointing, sharding, "
-         "allocator settings) would have saved memory here.";
+         "allocator settings) would have saved memory here. The flame graph shows which lines hold "
+         "the memory.";
 }
 
 }  // namespace tidemark::view

@@ -45,20 +45,19 @@ std::vector<OwnerCurve> owner_curves(const ProcessModel& process, const DriverHi
 Lane make_lane(const TraceModel& trace, uint32_t index, const AllocationHistory& memory,
                bool of_driver) {
   const ProcessModel& process = trace.processes[index];
-  Lane lane{
-      .process = index,
-      .memory = &memory,
-      .of_driver = of_driver,
-      .name = process_name(trace, index) + fmt::format("cuda:{}", memory.device),
-      .card = "",
-      .total_bytes = 0,
-      .curves = MinMaxPyramid(memory),
-      .states = StateIndex(memory),
-      .ledger = std::make_unique<LedgerSource>(process, memory.device),
-      .requests_known = knows_requests(memory),
-      .used = {},
-      .owners = {},
-      .driver_steps = of_driver ? find_steps(process, memory, StackRoles(process)) : Steps()};
+  Lane lane{.process = index,
+            .memory = &memory,
+            .of_driver = of_driver,
+            .name = process_name(trace, index) + fmt::format("cuda:{}", memory.device),
+            .card = "",
+            .total_bytes = 0,
+            .curves = MinMaxPyramid(memory),
+            .states = StateIndex(memory),
+            .ledger = std::make_unique<LedgerSource>(process, memory.device),
+            .requests_known = knows_requests(memory),
+            .used = {},
+            .owners = {},
+            .driver_steps = of_driver ? find_steps(process, memory, StackRoles(process)) : Steps()};
   lane.used = StepCurve(lane.ledger->used());
   lane.owners = owner_curves(process, lane.ledger->driver(), of_driver);
   if (const Device* device = process.device(memory.device); device != nullptr) {
@@ -240,10 +239,36 @@ uint32_t Model::lane_of(uint32_t process, int64_t device) const {
   return UINT32_MAX;
 }
 
-std::string short_name(const Model& model) {
+namespace {
+
+std::string_view path_of(const Model& model) {
   std::string_view path = model.trace.path;
   while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
-  return std::string(path.substr(path.find_last_of('/') + 1));
+  return path;
+}
+
+// The last so many parts of a path; all of it if it has no more.
+std::string_view path_end(std::string_view path, int parts) {
+  size_t at = path.size();
+  for (; parts > 0 && at != std::string_view::npos; --parts) {
+    at = at == 0 ? std::string_view::npos : path.find_last_of('/', at - 1);
+  }
+  return at == std::string_view::npos ? path : path.substr(at + 1);
+}
+
+}  // namespace
+
+std::string short_name(const Model& model) {
+  return std::string(path_end(path_of(model), 1));
+}
+
+std::string name_beside(const Model& model, const Model& other) {
+  const std::string_view mine = path_of(model);
+  const std::string_view theirs = path_of(other);
+  if (mine == theirs) return short_name(model);
+  int parts = 1;
+  while (path_end(mine, parts) == path_end(theirs, parts)) ++parts;
+  return std::string(path_end(mine, parts));
 }
 
 std::unique_ptr<Model> prepare_model(TraceModel trace, const std::vector<std::string>& warnings,

@@ -118,6 +118,8 @@ struct Model : std::enable_shared_from_this<Model> {
 
 // The last part of its path.
 std::string short_name(const Model& model);
+// As much of the end of its path as tells it from the other's: "b.tmk", "tuned/run.tmk".
+std::string name_beside(const Model& model, const Model& other);
 
 // Everything that can be drawn without a pass over all events. `warnings` are from opening the
 // files. Without a source there are no kernels.

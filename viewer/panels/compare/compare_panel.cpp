@@ -17,12 +17,11 @@ namespace tidemark::view {
 
 namespace {
 
-constexpr float kGutterPx = 76;  // as in the timeline
-constexpr float kAxisPx = 24;
 constexpr int64_t kBudgetNs = 2'000'000;  // per frame, for what is left of a curve
 
-std::string lane_label(const Model& there, bool other, uint32_t lane) {
-  return (other ? short_name(there) + ": " : "") + there.lanes[lane].name;
+// With the name of its trace if there are two.
+std::string lane_label(const Model& of, const Model* other, uint32_t lane) {
+  return (other != nullptr ? name_beside(of, *other) + ": " : "") + of.lanes[lane].name;
 }
 
 Rgb change_ink(int64_t change) {
@@ -34,29 +33,32 @@ Rgb change_ink(int64_t change) {
 void ComparePanel::draw_lane_choice(const Model& model, Selection& selection) {
   const Comparison& comparison = selection.comparison;
   const std::optional<Reference>& reference = comparison.reference();
-  const std::string now = reference ? lane_label(comparison.model_of_reference(model),
-                                                 reference->other, reference->lane)
-                                    : "choose a rank or a trace";
+  const Model* const other = comparison.other().get();
+  const auto label = [&](bool of_other, uint32_t lane) {
+    return of_other ? lane_label(*other, &model, lane) : lane_label(model, other, lane);
+  };
+  const std::string now =
+      reference ? label(reference->other, reference->lane) : "choose a rank or a trace";
   ImGui::SetNextItemWidth(std::min(px(300), ImGui::GetContentRegionAvail().x));
   if (!ImGui::BeginCombo("##against", fitted(now, px(260)).c_str())) return;
-  const auto list = [&](const Model& m, bool other) {
+  const auto list = [&](const Model& m, bool of_other) {
     ImGuiListClipper clipper;
     clipper.Begin(static_cast<int>(m.lanes.size()));
     while (clipper.Step()) {
       for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i) {
         const auto lane = static_cast<uint32_t>(i);
-        ImGui::PushID(i + (other ? 1 << 20 : 0));
-        if (ImGui::Selectable(lane_label(m, other, lane).c_str())) {
+        ImGui::PushID(i + (of_other ? 1 << 20 : 0));
+        if (ImGui::Selectable(label(of_other, lane).c_str())) {
           const bool follows = reference ? reference->follows : true;
           const uint32_t peak = m.lanes[lane].memory->allocated_peak.event;
-          selection.compare_with(model, {other, lane, peak, follows});
+          selection.compare_with(model, {of_other, lane, peak, follows});
         }
         ImGui::PopID();
       }
     }
   };
   list(model, false);
-  if (comparison.other() != nullptr) list(*comparison.other(), true);
+  if (other != nullptr) list(*other, true);
   ImGui::EndCombo();
 }
 
@@ -81,8 +83,9 @@ void ComparePanel::draw_instant_choice(const Model& model, Selection& selection)
 }
 
 void ComparePanel::draw_choice(const Model& model, Selection& selection) {
-  const std::string mine = fmt::format("{} at {}", model.lanes[selection.cursor.lane()].name,
-                                       instant_text(selection.cursor.time(model), model.span_ns()));
+  const std::string mine = fmt::format(
+      "{} at {}", lane_label(model, selection.comparison.other().get(), selection.cursor.lane()),
+      instant_text(selection.cursor.time(model), model.span_ns()));
   ImGui::AlignTextToFramePadding();
   text(fitted(mine + "  against", ImGui::GetContentRegionAvail().x));
   flow(px(310));
@@ -139,11 +142,12 @@ void ComparePanel::draw_legend(const Model& model, const Selection& selection,
     draw.AddText({at.x + px(18), y}, paint(theme().text), shown.c_str());
   };
   const Comparison& comparison = selection.comparison;
-  const bool two_traces = comparison.other() != nullptr;
-  put(at.y, curve_colour(value_), lane_label(model, two_traces, selection.cursor.lane()));
+  const Model* const other = comparison.other().get();
+  put(at.y, curve_colour(value_), lane_label(model, other, selection.cursor.lane()));
   if (!comparison.reference()) return;
   put(at.y + line, theme().compare,
-      lane_label(comparison.model_of_reference(model), two_traces, comparison.reference()->lane));
+      comparison.reference()->other ? lane_label(*other, &model, comparison.reference()->lane)
+                                    : lane_label(model, other, comparison.reference()->lane));
 }
 
 void ComparePanel::fill_both(const Model& model, const Selection& selection, const PlotArea& area) {

@@ -41,7 +41,8 @@ void DetailPanel::draw_facts(const Model& model, const Lane& lane, const Allocat
   } else {
     const int64_t freed_ns = lane.memory->time_ns[a.release];
     fact("freed", since(freed_ns), column);
-    fact("lifetime", span_text(static_cast<double>(freed_ns - a.birth_ns)), column);
+    const std::string life = span_text(static_cast<double>(freed_ns - a.birth_ns));
+    fact("lifetime", a.seeded ? "longer than " + life : life, column);
     if (a.death == kNever) {
       fact("pending", "until the recording ended: another stream may still use it", column);
     } else if (a.death != a.release + 1) {
@@ -133,10 +134,9 @@ void DetailPanel::draw_pin(const Model& model, Selection& selection, const char*
   }
   const Lane& lane = model.lanes[selection.cursor.lane()];
   const Allocation a = lane.memory->allocations[block];
-  const auto age_ns = static_cast<double>(selection.cursor.age_ns(model, a.birth_ns));
   ImGui::PushID(where);
   text(fmt::format("{}: {}, {}", where, size_text(a.block_bytes),
-                   a.seeded ? "older than the recording" : span_text(age_ns) + " old"));
+                   selection.cursor.age_text(model, a)));
   ImGui::SameLine();
   if (ImGui::SmallButton("Show")) selection.choose_allocation(block);
   explain("Show this block.");

@@ -190,7 +190,7 @@ void FindingsPanel::draw_oom(const Model& model, Selection& selection, const Sam
                  fitted(model.text_of(lane).headline(oom.stack), ImGui::GetContentRegionAvail().x));
   if (oom.stack != 0) explain_lines(model.text_of(lane).names().stack_text(oom.stack));
   const Finding* about = finding_about(model, oom);
-  text_wrapped(about == nullptr ? why_no_advice(model, oom.lane)
+  text_wrapped(about == nullptr ? why_no_advice(model, oom.lane, oom.requested_bytes)
                                 : fmt::format("Advice: see {} above.", in_words(about->id)));
   if (ImGui::Button("Show") || card_clicked()) {
     selection.go_to_oom_at(model, index);

@@ -193,7 +193,7 @@ void MapPanel::draw_legend(ColourBy by) {
     }
     ImGui::Dummy({width, height});
     ImGui::SameLine();
-    text_dim(age ? "young" : "16 GiB");
+    text_dim(age ? "young" : "16.0 GiB");
     return;
   }
   bool first = true;
@@ -249,8 +249,7 @@ void MapPanel::explain_cell(const Model& model, const Cursor& cursor, const Mome
     }
     const std::string kind =
         kind_of(model, lane, a, lane.of_driver ? ColourBy::kOwner : ColourBy::kCategory);
-    text_dim(fmt::format("{}, {} old", kind,
-                         span_text(static_cast<double>(cursor.age_ns(model, a.birth_ns)))));
+    text_dim(fmt::format("{}, {}", kind, cursor.age_text(model, a)));
   }
   explain_asleep(bytes_in(asleep_, {cell.address, cell.address + cell.size_bytes}),
                  cell.size_bytes);
@@ -373,12 +372,11 @@ void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& 
   draw.AddText({at.x, text_y}, paint(theme().text), size.c_str());
   const Lane& lane = model.lanes[moment.lane];
   const uint64_t asleep = bytes_in(asleep_, {range.address, range.address + range.size_bytes});
-  const std::string share = asleep != 0 && asleep == range.size_bytes ? "asleep"
-                            : lane.of_driver
-                                ? span_text(static_cast<double>(selection.cursor.age_ns(
-                                      model, lane.memory->segment_changes[range.change].time_ns))) +
-                                      " old"
-                                : percent_text(used, range.size_bytes) + " used";
+  const std::string share =
+      asleep != 0 && asleep == range.size_bytes ? "asleep"
+      : lane.of_driver
+          ? selection.cursor.age_text(model, lane.memory->segment_changes[range.change])
+          : percent_text(used, range.size_bytes) + " used";
   const float share_width = width_of(share);
   if (label - px(10) > width_of(size) + share_width + px(8)) {
     draw.AddText({at.x + label - share_width - px(10), text_y}, paint(theme().dim), share.c_str());

@@ -16,8 +16,6 @@ namespace tidemark::view {
 
 namespace {
 
-constexpr float kGutterPx = 76;  // as in the timeline, so that the two axes are aligned
-constexpr float kAxisPx = 24;
 constexpr float kScalePx = 22;
 constexpr float kLeastRowPx = 3;
 constexpr float kMostRowPx = 150;

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "analysis/wording.h"
-#include "viewer/model/owner_names.h"
+#include "viewer/panels/stack/band_tooltip.h"
 #include "viewer/panels/timeline/time_axis.h"
 #include "viewer/widgets/drawing.h"
 #include "viewer/widgets/fonts.h"
@@ -18,17 +18,9 @@ namespace tidemark::view {
 
 namespace {
 
-constexpr float kGutterPx = 76;  // as in the timeline
-constexpr float kAxisPx = 24;
 constexpr float kGapPx = 8;
-constexpr float kClickPx = 4;    // a shorter drag is a click
 constexpr double kAbove = 1.06;  // space above the highest band
 constexpr double kMostZoom = 1e4;
-constexpr size_t kFramesShown = 8;
-
-const char* order_name(BandOrder order) {
-  return order == BandOrder::kBirth ? "oldest at the bottom" : "longest-lived at the bottom";
-}
 
 // The events of a lane within a range of the axis.
 std::pair<uint32_t, uint32_t> events_of(const Model& model, const Lane& lane,
@@ -89,105 +81,6 @@ void StackPanel::forget_trace() {
 
 bool StackPanel::visible() const {
   return ImGui::GetFrameCount() - frame_ <= 1;
-}
-
-bool StackPanel::show_as(const std::string& way) {
-  for (int i = 0; i < kStackWays; ++i) {
-    if (way != stack_way_name(static_cast<StackBy>(i))) continue;
-    options.by = static_cast<StackBy>(i);
-    return true;
-  }
-  if (way == "life") {
-    options.order = BandOrder::kLife;
-  } else if (way == "events") {
-    options.by_event = true;
-  } else if (way == "fit") {
-    options.fit = true;
-  } else if (way == "steps") {
-    options.steps = true;
-  } else {
-    return false;
-  }
-  return true;
-}
-
-void StackPanel::draw_toolbar(const Model& model, Selection& selection) {
-  const Lane& lane = model.lanes[selection.cursor.lane()];
-  ImGui::AlignTextToFramePadding();
-  text_dim("bands");
-  ImGui::SameLine();
-  ImGui::SetNextItemWidth(px(110));
-  if (ImGui::BeginCombo("##by", stack_way_name(options.by))) {
-    for (int i = 0; i < kStackWays; ++i) {
-      const auto by = static_cast<StackBy>(i);
-      if (!has_stack_way(model, lane, by)) continue;
-      if (ImGui::Selectable(stack_way_name(by), by == options.by)) {
-        options.by = by;
-        legend.show_all();
-      }
-    }
-    ImGui::EndCombo();
-  }
-  explain(
-      "What a band is. Blocks that are at least a pixel high are drawn on their own in every view; "
-      "smaller ones are summed, and come out when you zoom in. Segments: what is reserved, with "
-      "the free part hatched.");
-  if (options.by != StackBy::kSegment) {
-    flow(px(224));
-    ImGui::SetNextItemWidth(px(214));
-    if (ImGui::BeginCombo("##order", order_name(options.order))) {
-      for (const BandOrder order : {BandOrder::kBirth, BandOrder::kLife}) {
-        if (ImGui::Selectable(order_name(order), order == options.order)) options.order = order;
-      }
-      ImGui::EndCombo();
-    }
-    explain(
-        "By birth, as in PyTorch's page: the oldest block is at the bottom, and those above move "
-        "down when it is freed. Longest-lived at the bottom: what stays is flat.");
-  }
-  if (options.by == StackBy::kBlock) {
-    flow(px(110));
-    ImGui::SetNextItemWidth(px(100));
-    if (ImGui::BeginCombo("##colour", colouring_name(selection.colouring.by))) {
-      for (int i = 0; i < kColourings; ++i) {
-        const auto by = static_cast<ColourBy>(i);
-        if (ImGui::Selectable(colouring_name(by), by == selection.colouring.by)) {
-          selection.colouring.by = by;
-        }
-      }
-      ImGui::EndCombo();
-    }
-    explain("Colours, as in the memory map. Age: how old the block becomes.");
-  }
-  flow(px(90));
-  ImGui::Checkbox("fit height", &options.fit);
-  explain("Scale to the highest band in view. Otherwise to the peak of the whole run.");
-  if (!options.steps) {
-    flow(px(90));
-    ImGui::Checkbox("by event", &options.by_event);
-    explain("Number the events on the axis instead of the time, as in PyTorch's page.");
-  }
-  if (model.steps_of(lane).count() > 1) {
-    flow(px(130));
-    ImGui::Checkbox("step against step", &options.steps);
-    explain("One ordinary step above the one that is least like it, on one scale.");
-    if (options.steps) draw_step_choice(model, lane);
-  }
-  search.draw(selection.highlights.search);
-}
-
-void StackPanel::draw_step_choice(const Model& model, const Lane& lane) {
-  if (!pair_) return;
-  const int last = static_cast<int>(model.steps_of(lane).count()) - 1;
-  const auto choose = [&](const char* id, uint32_t& step) {
-    int value = static_cast<int>(step);
-    flow(px(100));
-    ImGui::SetNextItemWidth(px(96));
-    if (ImGui::InputInt(id, &value)) step = static_cast<uint32_t>(std::clamp(value, 0, last));
-  };
-  choose("##first", pair_->ordinary);
-  choose("##second", pair_->unlike);
-  explain("The two steps. Suggested: an ordinary one, and the one that is least like it.");
 }
 
 std::vector<StackPanel::Plot> StackPanel::plots_of(const Model& model, const Selection& selection) {
@@ -313,90 +206,6 @@ void StackPanel::draw_marks(const Plot& plot, const PlotArea& area, StackView& v
   draw.PopClipRect();
 }
 
-void StackPanel::draw_measure(const Model& model, const Selection& selection,
-                              const PlotArea& area) {
-  if (!selection.highlights.measure || options.steps) return;
-  ImDrawList& draw = *ImGui::GetWindowDrawList();
-  const VisibleRange range = since_start(model, *selection.highlights.measure);
-  const ImVec2 a(area.x(range.begin), area.min.y);
-  const ImVec2 b(area.x(range.end), area.max.y);
-  draw.PushClipRect(area.min, area.max, true);
-  draw.AddRectFilled(a, b, paint(theme().accent, 36));
-  draw.AddLine(a, {a.x, b.y}, paint(theme().accent), px(1));
-  draw.AddLine({b.x, a.y}, b, paint(theme().accent), px(1));
-  draw_flag(draw, {(a.x + b.x) / 2, area.max.y - px(4)}, area.min.x, area.max.x, theme().accent,
-            span_text(range.span()));
-  draw.PopClipRect();
-}
-
-void StackPanel::explain_band(const Plot& plot, const StackView& view, const StackView::Hit& hit) {
-  if (!ImGui::BeginTooltip()) return;
-  const StackPicture& picture = *view.picture();
-  const StackBand& band = picture.columns.bands[hit.band];
-  const Model& model = *plot.model;
-  const Lane& lane = model.lanes[plot.lane];
-  const FrameText& words = model.text_of(lane);
-  const std::string bytes = size_text(hit.bytes);
-  const std::string share = fmt::format(
-      "{} of {} {} here", percent_text(hit.bytes, hit.all_bytes), size_text(hit.all_bytes),
-      picture.index->curve() == Curve::kReserved ? "reserved" : "allocated");
-  switch (band.kind) {
-    case BandKind::kBlock: {
-      const Allocation a = lane.memory->allocations[band.block];
-      swatch(picture.colour_of(band));
-      text(a.requested_bytes == 0 || a.requested_bytes == a.block_bytes
-               ? bytes
-               : fmt::format("{}, requested {}", bytes, size_text(a.requested_bytes)));
-      text(words.headline(a.stack, a.seeded));
-      std::string life =
-          a.seeded ? "older than the recording"
-                   : "from " + instant_text(since_start(model, a.birth_ns), model.span_ns());
-      life += a.death == kNever
-                  ? ", to the end"
-                  : ", for " + span_text(static_cast<double>(a.death_ns - a.birth_ns));
-      const std::string kind = lane.of_driver
-                                   ? owner_title(model.process_of(lane).names.string(a.metadata))
-                                   : in_words(category_name(a.category));
-      text_dim(fmt::format("{}   {}", kind, life));
-      size_t shown = 0;
-      for (const uint32_t frame : words.names().frames_of(a.stack)) {
-        const std::string& line = words.frame(frame);
-        if (shown == 0 && is_allocator_frame(line)) continue;
-        if (shown++ == kFramesShown) {
-          text_dim("  ...");
-          break;
-        }
-        text_dim("  " + fitted(line, px(520)));
-      }
-      break;
-    }
-    case BandKind::kRest:
-    case BandKind::kFree: {
-      swatch(picture.index->colours[band.group]);
-      text(picture.index->names[band.group]);
-      if (picture.index->groups.are_segments()) {
-        text(band.kind == BandKind::kFree ? bytes + " of it free" : bytes + " of it in use");
-      } else {
-        text(bytes + " in blocks that are less than a pixel high");
-      }
-      break;
-    }
-    case BandKind::kOthers:
-      text(fmt::format("{} more: {}", picture.columns.other_groups, bytes));
-      text_dim("each less than a pixel high");
-      break;
-    case BandKind::kPending:
-      text("pending free: " + bytes);
-      text_dim("freed by the program, but another stream may still be using it");
-      break;
-  }
-  text_dim(share);
-  text_dim(
-      "click: select   ctrl-click: compare from here   shift-drag: what was allocated and kept   "
-      "wheel: zoom   ctrl-wheel: zoom the height");
-  ImGui::EndTooltip();
-}
-
 void StackPanel::zoom_height(const PlotArea& area, double factor) {
   const double share =
       static_cast<double>((area.max.y - ImGui::GetMousePos().y) / (area.max.y - area.min.y));
@@ -515,12 +324,15 @@ void StackPanel::draw_plot(const Model& model, Selection& selection, const Plot&
                 px(1.5F));
   }
   draw.PopClipRect();
-  draw_measure(model, selection, area);
+  if (selection.highlights.measure && !options.steps) {
+    const VisibleRange range = since_start(model, *selection.highlights.measure);
+    draw_measured(range, area, span_text(range.span()), px(4));
+  }
   if (!hovered || drag_ != Drag::kNone) return;
   const auto hit = view.at(area, ImGui::GetMousePos());
   if (!hit) return;
   view.outline(area, hit->band, paint(theme().text, 220), px(1));
-  explain_band(plot, view, *hit);
+  explain_band(*view.picture(), *hit);
 }
 
 void StackPanel::draw(const Model& model, Selection& selection) {
@@ -530,10 +342,12 @@ void StackPanel::draw(const Model& model, Selection& selection) {
     text_wrapped("This trace has no allocator events, so there is nothing to stack.");
     return;
   }
+  const StackBy before = options.by;
   if (!has_stack_way(model, model.lanes[selection.cursor.lane()], options.by)) {
     options.by = StackBy::kBlock;
   }
-  draw_toolbar(model, selection);
+  draw_stack_toolbar(model, selection, options, pair_, search);
+  if (options.by != before) legend.show_all();
   const std::vector<Plot> plots = plots_of(model, selection);
   const Lane& lane = model.lanes[selection.cursor.lane()];
   if (lane.memory->event_count() == 0) {
@@ -585,22 +399,17 @@ void StackPanel::draw(const Model& model, Selection& selection) {
   if (!has_legend) return;
   ImGui::SameLine(0, px(12));
   ImGui::BeginChild("##legend", {0, 0});
-  const StackPicture* picture = views_[0].picture();
-  if (picture != nullptr && picture->index->lane == &lane && picture->wish.model == &model) {
-    const uint32_t event = selection.cursor.event();
-    const MemoryTotals totals = lane.memory->totals_after(event);
-    const bool reserved = curve == Curve::kReserved;
-    text_dim(fmt::format("{} {}", reserved ? "reserved" : "allocated",
-                         size_text(reserved ? totals.reserved : totals.allocated)));
-    if (selection.highlights.measure) {
-      text_dim(selection.highlights.measured.empty() ? "in the measured time"
-                                                     : "in " + selection.highlights.measured);
-      stretch_.draw(model, selection.cursor.lane(), *selection.highlights.measure, px(90));
-      ImGui::Separator();
-      text_dim("at the cursor");
-    }
-    legend.draw(picture->index, event, reserved ? 0 : totals.pending(), patient);
+  const MemoryTotals totals = lane.memory->totals_after(selection.cursor.event());
+  text_dim(curve == Curve::kReserved ? fmt::format("reserved {}", size_text(totals.reserved))
+                                     : fmt::format("allocated {}", size_text(totals.allocated)));
+  if (selection.highlights.measure) {
+    text_dim(selection.highlights.measured.empty() ? "in the measured time"
+                                                   : "in " + selection.highlights.measured);
+    stretch_.draw(model, selection.cursor.lane(), *selection.highlights.measure, px(90));
+    ImGui::Separator();
+    text_dim("at the cursor");
   }
+  legend.draw(model, selection.cursor, views_[0].shared_picture(), patient);
   ImGui::EndChild();
 }
 

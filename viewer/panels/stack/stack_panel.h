@@ -9,22 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "viewer/model/stack/step_pair.h"
-#include "viewer/model/trace/selection.h"
 #include "viewer/panels/details/stretch_view.h"
-#include "viewer/panels/stack/stack_legend.h"
-#include "viewer/panels/timeline/search_field.h"
+#include "viewer/panels/stack/stack_toolbar.h"
+#include "viewer/panels/timeline/stack_legend.h"
 #include "viewer/panels/timeline/stack_view.h"
 
 namespace tidemark::view {
-
-struct StackPanelOptions {
-  StackBy by = StackBy::kBlock;
-  BandOrder order = BandOrder::kBirth;
-  bool by_event = false;  // on the x axis
-  bool fit = false;       // the height to what is in view
-  bool steps = false;     // one step against another
-};
 
 class StackPanel {
  public:
@@ -33,8 +23,6 @@ class StackPanel {
   StackPanel();
 
   void draw(const Model& model, Selection& selection);
-  // A word of --panel: a kind of band, "life", "events", "fit", "steps". False: there is none.
-  bool show_as(const std::string& way);
   void set_wake(const std::function<void()>& wake);
   void forget_trace();
 
@@ -61,24 +49,20 @@ class StackPanel {
     uint32_t lane = 0;
     double offset = 0;  // its times become those of the axis by adding this
     std::string title;
-    bool own = true;  // of the trace that is shown, not of the second one
+    bool own = true;                           // of the trace that is shown, not of the second one
     std::optional<double> end = std::nullopt;  // on the axis; what follows is dimmed
   };
   enum class Drag { kNone, kPan, kMeasure };
 
-  void draw_toolbar(const Model& model, Selection& selection);
-  void draw_step_choice(const Model& model, const Lane& lane);
   std::vector<Plot> plots_of(const Model& model, const Selection& selection);
   StackWish wish_of(const Plot& plot, const Selection& selection, ImVec2 size) const;
   void draw_plot(const Model& model, Selection& selection, const Plot& plot, size_t index,
                  ImVec2 size);
   void draw_marks(const Plot& plot, const PlotArea& area, StackView& view);
   void draw_byte_axis(const PlotArea& area, const StackView& view);
-  void draw_measure(const Model& model, const Selection& selection, const PlotArea& area);
   void handle_mouse(const Model& model, Selection& selection, const Plot& plot, size_t index);
   void choose(const Model& model, Selection& selection, const Plot& plot, size_t index, bool ctrl);
   void zoom_height(const PlotArea& area, double factor);
-  void explain_band(const Plot& plot, const StackView& view, const StackView::Hit& hit);
   // The view of the axis: the program's, or that of a step.
   TimeView& time_view(Selection& selection) { return options.steps ? step_view_ : selection.view; }
   const EventAxis* axis() const { return axis_ ? &*axis_ : nullptr; }

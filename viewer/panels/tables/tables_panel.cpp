@@ -149,8 +149,8 @@ void TablesPanel::draw_allocations(const Model& model, Selection& selection) {
     ImGui::SameLine(0, 0);
     text_right(size_text(a.block_bytes));
     number_cell(a.requested_bytes == 0 ? "" : size_text(a.requested_bytes));
-    number_cell(a.seeded ? "older"
-                         : span_text(static_cast<double>(cursor.age_ns(model, a.birth_ns))));
+    const std::optional<int64_t> age_ns = cursor.age_ns(model, a);
+    number_cell(age_ns ? span_text(static_cast<double>(*age_ns)) : "older");
     ImGui::TableNextColumn();
     const bool pending = moment.state.is_pending(source.memory, row);
     swatch(pending ? theme().pending : block_colour(model, selection.colouring.by, cursor, a));

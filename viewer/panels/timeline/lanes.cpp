@@ -415,7 +415,7 @@ void draw_overlay_name(const Model& model, const LaneDrawing& drawing, const Plo
 
 std::string overlay_name(const Model& model, const Overlay& overlay) {
   const bool other = overlay.model != &model;
-  return (other ? short_name(*overlay.model) + ": " : "") + overlay.of().name;
+  return (other ? name_beside(*overlay.model, model) + ": " : "") + overlay.of().name;
 }
 
 std::vector<Tick> area_ticks(const PlotArea& area) {

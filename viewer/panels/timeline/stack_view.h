@@ -24,6 +24,7 @@ class StackView {
   void update(const StackWish& wish, bool at_once);
   // The last one; null: there is none yet.
   const StackPicture* picture() const { return work_.value().get(); }
+  const std::shared_ptr<const StackPicture>& shared_picture() const { return work_.value(); }
   // Whether the picture is the one that was wished for.
   bool is_current() const { return picture() != nullptr && picture()->wish == wish_; }
   // Drops the trace.

@@ -10,12 +10,6 @@
 
 namespace tidemark::view {
 
-namespace {
-
-constexpr float kClickPx = 4;  // a shorter drag is a click
-
-}  // namespace
-
 std::vector<Tick> axis_ticks(const VisibleRange& view, float width) {
   return time_ticks(view.begin, view.end, std::max(2, static_cast<int>(width / px(110))));
 }
@@ -85,9 +79,8 @@ void draw_time_axis(const Model& model, const Cursor& cursor, const std::vector<
   const double now = cursor.time(model);
   const bool cursor_shown = now >= area.view.begin && now <= area.view.end;
   const std::string flag =
-      area.axis == nullptr
-          ? instant_text(now, area.view.span())
-          : "event " + grouped(area.axis->memory()->event_number(cursor.event()));
+      area.axis == nullptr ? instant_text(now, area.view.span())
+                           : "event " + grouped(area.axis->memory()->event_number(cursor.event()));
   const float half = width_of(flag) / 2 + px(8);
   const float flag_x =
       std::clamp(area.x(now), area.min.x + half, std::max(area.min.x + half, area.max.x - half));
@@ -115,6 +108,20 @@ void draw_cursor_lines(const Model& model, const Selection& selection, const Plo
     const float at = std::round(area.x(selection.comparison.time(model)));
     draw_dashes(draw, {at, area.min.y}, {at, area.max.y}, paint(theme().compare), px(4), px(1.5F));
   }
+  draw.PopClipRect();
+}
+
+void draw_measured(const VisibleRange& range, const PlotArea& area, const std::string& label,
+                   float above) {
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const ImVec2 a(area.x(range.begin), area.min.y);
+  const ImVec2 b(area.x(range.end), area.max.y);
+  draw.PushClipRect(area.min, area.max, true);
+  draw.AddRectFilled(a, b, paint(theme().accent, 36));
+  draw.AddLine(a, {a.x, b.y}, paint(theme().accent), px(1));
+  draw.AddLine({b.x, a.y}, b, paint(theme().accent), px(1));
+  draw_flag(draw, {(a.x + b.x) / 2, area.max.y - above}, area.min.x, area.max.x, theme().accent,
+            label);
   draw.PopClipRect();
 }
 

@@ -2,11 +2,17 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "viewer/panels/timeline/lanes.h"
 
 namespace tidemark::view {
+
+// The same in all panels, so that their axes are aligned.
+inline constexpr float kGutterPx = 76;  // for the sizes left of a plot
+inline constexpr float kAxisPx = 24;
+inline constexpr float kClickPx = 4;  // a shorter drag is a click
 
 // As many round times as fit.
 std::vector<Tick> axis_ticks(const VisibleRange& view, float width);
@@ -28,6 +34,9 @@ void draw_tick_labels(const std::vector<Tick>& ticks, const PlotArea& area,
 // Lines through a plot at the ticks, and the cursors.
 void draw_time_grid(const std::vector<Tick>& ticks, const PlotArea& area);
 void draw_cursor_lines(const Model& model, const Selection& selection, const PlotArea& area);
+// A measured time, with a label so far above the lower edge.
+void draw_measured(const VisibleRange& range, const PlotArea& area, const std::string& label,
+                   float above);
 
 // For the previous item: the wheel zooms, a drag moves. One object per plot.
 class TimeGestures {

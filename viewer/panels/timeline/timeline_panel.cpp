@@ -23,12 +23,9 @@ namespace tidemark::view {
 
 namespace {
 
-constexpr float kGutterPx = 76;  // for the sizes left of the curves
 constexpr float kMinimapPx = 38;
-constexpr float kAxisPx = 24;
 constexpr float kLeastLanePx = 84;
-constexpr float kGapPx = 6;    // between lanes
-constexpr float kClickPx = 4;  // a shorter drag is a click
+constexpr float kGapPx = 6;  // between lanes
 
 }  // namespace
 
@@ -124,16 +121,10 @@ void TimelinePanel::draw_toolbar(const Model& model, Selection& selection) {
   search.draw(selection.highlights.search);
 }
 
-void TimelinePanel::draw_measure(const Model& model, Selection& selection, const PlotArea& area) {
+void TimelinePanel::draw_measure(const Model& model, const Selection& selection,
+                                 const PlotArea& area) {
   if (!selection.highlights.measure) return;
-  ImDrawList& draw = *ImGui::GetWindowDrawList();
   const VisibleRange range = since_start(model, *selection.highlights.measure);
-  const ImVec2 a(area.x(range.begin), area.min.y);
-  const ImVec2 b(area.x(range.end), area.max.y);
-  draw.PushClipRect(area.min, area.max, true);
-  draw.AddRectFilled(a, b, paint(theme().accent, 36));
-  draw.AddLine(a, {a.x, b.y}, paint(theme().accent), px(1));
-  draw.AddLine({b.x, a.y}, b, paint(theme().accent), px(1));
   const Lane& lane = model.lanes[selection.cursor.lane()];
   uint32_t first = 0;
   uint32_t last = 0;
@@ -147,9 +138,7 @@ void TimelinePanel::draw_measure(const Model& model, Selection& selection, const
                          signed_size_text(static_cast<int64_t>(to[0] - from[0])),
                          size_text(within.max[0]), counted(last - first, "event"));
   }
-  draw_flag(draw, {(a.x + b.x) / 2, area.max.y - px(24)}, area.min.x, area.max.x, theme().accent,
-            label);
-  draw.PopClipRect();
+  draw_measured(range, area, label, px(24));
 }
 
 void TimelinePanel::draw_hover(const Model& model, uint32_t lane, const PlotArea& area,
@@ -335,6 +324,8 @@ void TimelinePanel::use_stack(std::shared_ptr<StackIndexes> indexes,
                               const std::function<void()>& wake) {
   stack_ = std::make_unique<StackView>(std::move(indexes));
   stack_->set_wake(wake);
+  legend_ = std::make_unique<StackLegend>();
+  legend_->set_wake(wake);
 }
 
 void TimelinePanel::draw_stack(const Model& model, const Selection& selection, uint32_t index,
@@ -353,6 +344,7 @@ void TimelinePanel::draw_stack(const Model& model, const Selection& selection, u
             : has_stack_way(model, lane, StackBy::kOwner)  ? StackBy::kOwner
                                                            : StackBy::kLine;
   wish.categories_known = model.categories_known;
+  wish.hidden = legend_->hidden();
   wish.view = area.view;
   if (axis() != nullptr) {
     wish.axis = axis()->memory();
@@ -418,7 +410,11 @@ void TimelinePanel::draw(const Model& model, Selection& selection) {
   }
   draw_toolbar(model, selection);
   hover_time_ = selection.view.range().begin - 1;
-  const ImVec2 room = ImGui::GetContentRegionAvail();
+  const ImVec2 whole = ImGui::GetContentRegionAvail();
+  const bool has_legend = options.stacked && stack_ != nullptr && whole.x > px(480);
+  const float legend_width = has_legend ? std::clamp(whole.x * 0.2F, px(150), px(280)) : 0;
+  const ImVec2 room(whole.x - legend_width - (has_legend ? px(12) : 0), whole.y);
+  const ImVec2 corner = ImGui::GetCursorScreenPos();
   const float gutter = px(kGutterPx);
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(0, px(2)));
   const bool minimap = room.y > px(170);
@@ -447,6 +443,13 @@ void TimelinePanel::draw(const Model& model, Selection& selection) {
                  {at, at + ImVec2(width, px(kAxisPx)), selection.view.range(), 1, axis()});
   draw_lanes(model, selection, {room.x, lanes_height}, height);
   ImGui::PopStyleVar();
+  if (has_legend) {
+    ImGui::SetCursorScreenPos(corner + ImVec2(whole.x - legend_width, 0));
+    ImGui::BeginChild("##legend", {legend_width, whole.y});
+    text_dim("allocated at the cursor");
+    legend_->draw(model, selection.cursor, stack_->shared_picture(), patient);
+    ImGui::EndChild();
+  }
   refine_curves();
 }
 

@@ -12,6 +12,7 @@
 #include "viewer/panels/timeline/activity.h"
 #include "viewer/panels/timeline/minimap.h"
 #include "viewer/panels/timeline/search_field.h"
+#include "viewer/panels/timeline/stack_legend.h"
 #include "viewer/panels/timeline/stack_view.h"
 
 namespace tidemark::view {
@@ -54,7 +55,7 @@ class TimelinePanel {
   bool handle_mouse(const Model& model, Selection& selection, uint32_t lane, const PlotArea& area);
   void draw_hover(const Model& model, uint32_t lane, const PlotArea& area,
                   const LaneDrawing& drawing);
-  void draw_measure(const Model& model, Selection& selection, const PlotArea& area);
+  void draw_measure(const Model& model, const Selection& selection, const PlotArea& area);
   void refine_curves();
   // The bands of a lane, behind its curves.
   void draw_stack(const Model& model, const Selection& selection, uint32_t lane, double top_bytes,
@@ -66,6 +67,7 @@ class TimelinePanel {
   std::optional<EventAxis> axis_;  // of this frame
   std::vector<LaneDrawing> lanes_;
   std::unique_ptr<StackView> stack_;
+  std::unique_ptr<StackLegend> legend_;
   Minimap minimap_;
   bool busy_ = false;
   std::vector<Tick> ticks_;

@@ -7,16 +7,18 @@
 #include <vector>
 
 #include "viewer/model/background.h"
-#include "viewer/model/stack/stack_index.h"
+#include "viewer/model/stack/stack_picture.h"
+#include "viewer/model/trace/cursor.h"
 
 namespace tidemark::view {
 
 class StackLegend {
  public:
   void set_wake(std::function<void()> wake) { work_.set_wake(std::move(wake)); }
-  // Bytes after this event, in the space that is left. `pending`: a line for them, too.
-  void draw(const std::shared_ptr<const StackIndex>& index, uint32_t event, uint64_t pending_bytes,
-            bool at_once);
+  // All groups of the picture, in the space that is left. Nothing if the picture is not of the
+  // cursor's lane (null: there is none).
+  void draw(const Model& model, const Cursor& cursor,
+            const std::shared_ptr<const StackPicture>& picture, bool at_once);
   void forget();
 
   // Of the groups; empty: none.
@@ -27,16 +29,20 @@ class StackLegend {
   void toggle(uint32_t group, uint32_t count);
 
  private:
+  // At the cursor.
   struct Bytes {
     std::shared_ptr<const StackIndex> index;
     std::vector<uint64_t> held;
-    std::vector<uint32_t> order;  // groups that hold something, most bytes first
+    std::vector<uint64_t> free;   // of segments
+    std::vector<uint32_t> order;  // groups that occur in the picture or at the cursor
   };
 
+  static std::shared_ptr<const Bytes> bytes_at(const StackPicture& picture, uint32_t event);
+  void draw_row(const Bytes& shown, uint32_t group);
   bool is_hidden(uint32_t group) const { return group < hidden_.size() && hidden_[group]; }
 
   Background<std::shared_ptr<const Bytes>> work_;
-  const StackIndex* index_ = nullptr;
+  std::shared_ptr<const StackPicture> picture_;  // of the last wish, with event_
   uint32_t event_ = UINT32_MAX;
   std::vector<bool> hidden_;
 };

@@ -1,0 +1,119 @@
+#include "viewer/panels/stack/stack_toolbar.h"
+
+#include <imgui.h>
+
+#include <algorithm>
+
+#include "viewer/widgets/text.h"
+#include "viewer/widgets/theme.h"
+
+namespace tidemark::view {
+
+namespace {
+
+const char* order_name(BandOrder order) {
+  return order == BandOrder::kBirth ? "oldest at the bottom" : "longest-lived at the bottom";
+}
+
+void draw_order(StackPanelOptions& options) {
+  if (options.by == StackBy::kSegment) return;
+  flow(px(224));
+  ImGui::SetNextItemWidth(px(214));
+  if (ImGui::BeginCombo("##order", order_name(options.order))) {
+    for (const BandOrder order : {BandOrder::kBirth, BandOrder::kLife}) {
+      if (ImGui::Selectable(order_name(order), order == options.order)) options.order = order;
+    }
+    ImGui::EndCombo();
+  }
+  explain(
+      "By birth, as in PyTorch's page: the oldest block is at the bottom, and those above move "
+      "down when it is freed. Longest-lived at the bottom: what stays is flat.");
+}
+
+void draw_colouring(ColourBy& by) {
+  flow(px(110));
+  ImGui::SetNextItemWidth(px(100));
+  if (ImGui::BeginCombo("##colour", colouring_name(by))) {
+    for (int i = 0; i < kColourings; ++i) {
+      const auto one = static_cast<ColourBy>(i);
+      if (ImGui::Selectable(colouring_name(one), one == by)) by = one;
+    }
+    ImGui::EndCombo();
+  }
+  explain("Colours, as in the memory map. Age: how old the block becomes.");
+}
+
+void draw_step_choice(const Model& model, const Lane& lane, StepPair& pair) {
+  const int last = static_cast<int>(model.steps_of(lane).count()) - 1;
+  const auto choose = [&](const char* id, uint32_t& step) {
+    int value = static_cast<int>(step);
+    flow(px(100));
+    ImGui::SetNextItemWidth(px(96));
+    if (ImGui::InputInt(id, &value)) step = static_cast<uint32_t>(std::clamp(value, 0, last));
+  };
+  choose("##first", pair.ordinary);
+  choose("##second", pair.unlike);
+  explain("The two steps. Suggested: an ordinary one, and the one that is least like it.");
+}
+
+}  // namespace
+
+bool StackPanelOptions::show_as(const std::string& way) {
+  for (int i = 0; i < kStackWays; ++i) {
+    if (way != stack_way_name(static_cast<StackBy>(i))) continue;
+    by = static_cast<StackBy>(i);
+    return true;
+  }
+  if (way == "life") {
+    order = BandOrder::kLife;
+  } else if (way == "events") {
+    by_event = true;
+  } else if (way == "fit") {
+    fit = true;
+  } else if (way == "steps") {
+    steps = true;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void draw_stack_toolbar(const Model& model, Selection& selection, StackPanelOptions& options,
+                        std::optional<StepPair>& pair, SearchField& search) {
+  const Lane& lane = model.lanes[selection.cursor.lane()];
+  ImGui::AlignTextToFramePadding();
+  text_dim("bands");
+  ImGui::SameLine();
+  ImGui::SetNextItemWidth(px(110));
+  if (ImGui::BeginCombo("##by", stack_way_name(options.by))) {
+    for (int i = 0; i < kStackWays; ++i) {
+      const auto by = static_cast<StackBy>(i);
+      if (!has_stack_way(model, lane, by)) continue;
+      if (ImGui::Selectable(stack_way_name(by), by == options.by)) options.by = by;
+    }
+    ImGui::EndCombo();
+  }
+  explain(
+      "What a band is. Blocks that are at least a pixel high are drawn on their own in every view; "
+      "smaller ones are summed, and come out when you zoom in. Segments: what is reserved, with "
+      "the free part hatched.");
+  draw_order(options);
+  if (options.by == StackBy::kBlock) draw_colouring(selection.colouring.by);
+  flow(px(90));
+  ImGui::Checkbox("fit height", &options.fit);
+  explain("Scale to the highest band in view. Otherwise to the peak of the whole run.");
+  if (!options.steps) {
+    flow(px(90));
+    ImGui::Checkbox("by event", &options.by_event);
+    explain("Number the events on the axis instead of the time, as in PyTorch's page.");
+  }
+  if (model.steps_of(lane).count() > 1) {
+    flow(px(130));
+    ImGui::Checkbox("step against step", &options.steps);
+    explain("One ordinary step above the one that is least like it, on one scale.");
+    if (options.steps && pair) draw_step_choice(model, lane, *pair);
+  }
+  search.draw(selection.highlights.search);
+}
+
+}  // namespace tidemark::view

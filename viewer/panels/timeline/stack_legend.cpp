@@ -1,0 +1,136 @@
+#include "viewer/panels/timeline/stack_legend.h"
+
+#include <fmt/format.h>
+#include <imgui.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "analysis/wording.h"
+#include "viewer/widgets/text.h"
+#include "viewer/widgets/theme.h"
+
+namespace tidemark::view {
+
+void StackLegend::forget() {
+  picture_.reset();
+  hidden_.clear();
+  work_.wish([] { return nullptr; }, true);
+}
+
+void StackLegend::isolate(uint32_t group, uint32_t count) {
+  std::vector<bool> only(count, true);
+  only[group] = false;
+  if (only == hidden_) {
+    hidden_.clear();
+  } else {
+    hidden_ = std::move(only);
+  }
+}
+
+void StackLegend::toggle(uint32_t group, uint32_t count) {
+  hidden_.resize(count);
+  hidden_[group] = !hidden_[group];
+  if (std::find(hidden_.begin(), hidden_.end(), true) == hidden_.end()) hidden_.clear();
+}
+
+std::shared_ptr<const StackLegend::Bytes> StackLegend::bytes_at(const StackPicture& picture,
+                                                                uint32_t event) {
+  auto bytes = std::make_shared<Bytes>();
+  bytes->index = picture.index;
+  const StackIndex& index = *picture.index;
+  GroupTotals::Reader reader(*index.totals);
+  reader.move_to(event);
+  const std::vector<uint64_t>& highest = picture.columns.group_highest;
+  for (uint32_t g = 0; g < index.groups.count; ++g) {
+    if (index.groups.are_segments()) {
+      bytes->held.push_back(reader.reserved(g));
+      bytes->free.push_back(reader.reserved(g) - std::min(reader.bytes(g), reader.reserved(g)));
+    } else {
+      bytes->held.push_back(reader.bytes(g));
+    }
+    if (bytes->held[g] != 0 || highest[g] != 0) bytes->order.push_back(g);
+  }
+  std::stable_sort(bytes->order.begin(), bytes->order.end(), [&](uint32_t a, uint32_t b) {
+    return std::tuple(bytes->held[b], highest[b]) < std::tuple(bytes->held[a], highest[a]);
+  });
+  return bytes;
+}
+
+void StackLegend::draw_row(const Bytes& shown, uint32_t group) {
+  const StackIndex& index = *shown.index;
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const float room = ImGui::GetContentRegionAvail().x;
+  const float square = ImGui::GetTextLineHeight();
+  ImGui::PushID(static_cast<int>(group));
+  ImGui::InvisibleButton("##group", {std::max(room, 1.0F), square + px(3)});
+  ImGui::PopID();
+  const bool off = is_hidden(group);
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  if (ImGui::IsItemHovered()) {
+    draw.AddRectFilled(at, at + ImVec2(room, square + px(3)), paint(theme().raised), px(3));
+  }
+  const float inset = px(3);
+  draw.AddRectFilled(at + ImVec2(0, inset), at + ImVec2(square - inset, square),
+                     paint(index.colours[group], off ? 70 : 255), px(2));
+  const float name_width = width_of(index.names[group]) + square + px(12);
+  std::string bytes = size_text(shown.held[group]);
+  if (!shown.free.empty() && shown.held[group] != 0) {
+    const std::string free = size_text(shown.free[group]) + " free";
+    const std::string both = free + " of " + bytes;
+    bytes = name_width + width_of(both) < room ? both : free;
+  }
+  const float right = room - width_of(bytes) - px(4);
+  const std::string name = fitted(index.names[group], right - square - px(8));
+  const int strength = off ? 120 : 255;
+  draw.AddText(at + ImVec2(square + px(2), px(1)),
+               paint(off || shown.held[group] == 0 ? theme().dim : theme().text, strength),
+               name.c_str());
+  draw.AddText(at + ImVec2(right, px(1)), paint(theme().dim, strength), bytes.c_str());
+  explain((index.names[group] + "\nclick: show only this   ctrl-click: hide or show").c_str());
+  if (!ImGui::IsItemClicked()) return;
+  if (ImGui::GetIO().KeyCtrl) {
+    toggle(group, index.groups.count);
+  } else {
+    isolate(group, index.groups.count);
+  }
+}
+
+void StackLegend::draw(const Model& model, const Cursor& cursor,
+                       const std::shared_ptr<const StackPicture>& picture, bool at_once) {
+  work_.poll();
+  const Lane& lane = model.lanes[cursor.lane()];
+  if (picture == nullptr || picture->wish.model != &model || picture->index->lane != &lane) return;
+  const uint32_t event = cursor.event();
+  if (picture_ == nullptr || picture_->index != picture->index) hidden_.clear();
+  if (picture_ != picture || event_ != event) {
+    picture_ = picture;
+    event_ = event;
+    work_.wish([picture, event] { return bytes_at(*picture, event); }, at_once);
+  }
+  const std::shared_ptr<const Bytes> shown = work_.value();
+  if (shown == nullptr || shown->index != picture->index) return;
+  std::vector<uint32_t> rows = shown->order;
+  for (uint32_t g = 0; g < hidden_.size(); ++g) {
+    if (hidden_[g] && std::find(rows.begin(), rows.end(), g) == rows.end()) rows.push_back(g);
+  }
+  ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(0, px(1)));
+  ImGuiListClipper clipper;
+  clipper.Begin(static_cast<int>(rows.size()));
+  while (clipper.Step()) {
+    for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i) {
+      draw_row(*shown, rows[static_cast<size_t>(i)]);
+    }
+  }
+  ImGui::PopStyleVar();
+  const uint64_t pending = lane.memory->totals_after(event).pending();
+  if (pending != 0 && !picture->index->groups.are_segments()) {
+    text_dim(fmt::format("pending free {}", size_text(pending)));
+    explain(
+        "Freed by the program, but another stream may still be using it. Hatched above the "
+        "allocated bands.");
+  }
+  if (!hidden_.empty() && ImGui::SmallButton("show all")) hidden_.clear();
+}
+
+}  // namespace tidemark::view
