@@ -15,7 +15,9 @@ if(TIDEMARK_CROSS_ROOT)
   foreach(kind LIBRARY INCLUDE PACKAGE)
     set(CMAKE_FIND_ROOT_PATH_MODE_${kind} ONLY)
   endforeach()
-  # What the libraries need in their turn.
-  set(CMAKE_EXE_LINKER_FLAGS_INIT
-      -Wl,-rpath-link,${TIDEMARK_CROSS_ROOT}/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE})
+  # What the libraries need in their turn; Debian keeps some of them in /lib.
+  foreach(place usr/lib lib)
+    string(APPEND CMAKE_EXE_LINKER_FLAGS_INIT
+           " -Wl,-rpath-link,${TIDEMARK_CROSS_ROOT}/${place}/${CMAKE_LIBRARY_ARCHITECTURE}")
+  endforeach()
 endif()

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "proto/base/descriptor.h"
+#include "proto/base/leading_number.h"
 
 namespace tidemark {
 
@@ -47,10 +48,9 @@ struct Request {
 milliseconds patience_of(std::string_view seconds) {
   constexpr double kPart = 750;  // ms per second
   while (seconds.starts_with(' ')) seconds.remove_prefix(1);
-  double value = 0;
-  const auto error = std::from_chars(seconds.data(), seconds.data() + seconds.size(), value).ec;
-  if (error != std::errc() || !(value > 0 && value < 1e6)) return kLongest;
-  return std::clamp(milliseconds(static_cast<int64_t>(value * kPart)), kShortest, kLongest);
+  const std::optional<LeadingNumber> number = leading_number(seconds);
+  if (!number || !(number->value > 0 && number->value < 1e6)) return kLongest;
+  return std::clamp(milliseconds(static_cast<int64_t>(number->value * kPart)), kShortest, kLongest);
 }
 
 std::string lowered(std::string_view text) {
