@@ -25,6 +25,7 @@ class Background {
     if (at_once) {
       next_.reset();
       stale_ = busy();  // what is being made is older than this
+      if (!stale_) result_ = T{};
       value_ = make();
       return;
     }
@@ -36,7 +37,8 @@ class Background {
   void poll() {
     if (work_.joinable() && done_) {
       work_.join();
-      if (!std::exchange(stale_, false)) value_ = std::move(result_);
+      // The old one is destroyed by the next work: freeing a large one takes a part of a frame.
+      if (!std::exchange(stale_, false)) std::swap(value_, result_);
     }
     if (work_.joinable() || !next_) return;
     done_ = false;

@@ -67,10 +67,11 @@ std::vector<StackRow> stack_rows(const TableSource& source, const std::string& f
   const LiveSums sums = sums_of_live(source.memory, source.text.names(), source.state);
   std::vector<StackRow> rows;
   for (const StackRow& row : sums.stacks) {
-    const std::string_view head = source.text.headline(row.stack, row.before_recording);
-    if (source.text.matches(row.stack, wanted) || head.find(wanted) != std::string_view::npos) {
-      rows.push_back(row);
-    }
+    const auto is_found_in_headline = [&] {
+      const std::string_view head = source.text.headline(row.stack, row.before_recording);
+      return head.find(wanted) != std::string_view::npos;
+    };
+    if (source.text.matches(row.stack, wanted) || is_found_in_headline()) rows.push_back(row);
   }
   const bool down = sort.descending;
   switch (static_cast<StackColumn>(sort.column)) {

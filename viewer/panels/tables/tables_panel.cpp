@@ -39,10 +39,15 @@ struct Held {
       : model(of.shared_from_this()), moment(selection.cursor.share_moment(of)) {}
 
   const Lane& lane() const { return model->lanes[moment->lane]; }
-  // The model's names belong to the drawing thread.
-  FrameText names() const { return FrameText(model->process_of(lane()).names); }
-  TableSource source(const FrameText& names) const {
-    return {*lane().memory, moment->state, moment->layout, names};
+  // make(source): with the model's names, which belong to the drawing thread and keep their texts,
+  // or with names of its own.
+  template <typename Make>
+  auto rows(bool drawing_thread, const Make& make) const {
+    const auto source = [this](const FrameText& names) {
+      return TableSource{*lane().memory, moment->state, moment->layout, names};
+    };
+    if (drawing_thread) return make(source(model->text_of(lane())));
+    return make(source(FrameText(model->process_of(lane()).names)));
   }
 };
 
@@ -125,10 +130,11 @@ void TablesPanel::draw_allocations(const Model& model, Selection& selection) {
     const bool few = moment.state.live.size() < kManyBlocks;
     allocations_.wish(
         [held = Held(model, selection), filter = selection.highlights.search,
-         sort = allocations_key_.sort] {
-          const FrameText names = held.names();
+         sort = allocations_key_.sort, few] {
           return AllocationRows{held.model.get(), held.moment->lane,
-                                allocation_rows(held.source(names), filter, sort)};
+                                held.rows(few, [&](const TableSource& from) {
+                                  return allocation_rows(from, filter, sort);
+                                })};
         },
         few);
   }
@@ -179,10 +185,11 @@ void TablesPanel::draw_stacks(const Model& model, Selection& selection) {
     const bool few = moment.state.live.size() < kManyBlocks;
     stacks_.wish(
         [held = Held(model, selection), filter = selection.highlights.search,
-         sort = stacks_key_.sort] {
-          const FrameText names = held.names();
+         sort = stacks_key_.sort, few] {
           return StackRows{held.model.get(), held.moment->lane,
-                           stack_rows(held.source(names), filter, sort)};
+                           held.rows(few, [&](const TableSource& from) {
+                             return stack_rows(from, filter, sort);
+                           })};
         },
         few);
   }

@@ -201,7 +201,7 @@ void draw_ooms(const Model& model, uint32_t lane, const PlotArea& area, Labels& 
 }
 
 void draw_name(const Model& model, const Selection& selection, uint32_t index, const PlotArea& area,
-               const TimelineOptions& options, Labels& labels) {
+               const TimelineOptions& options, LaneDrawing& drawing, Labels& labels) {
   const Lane& lane = model.lanes[index];
   const ImVec2 pad(px(8), px(4));
   ImVec2 at = area.min + pad;
@@ -219,8 +219,9 @@ void draw_name(const Model& model, const Selection& selection, uint32_t index, c
       }
     }
   }
-  const uint64_t used = lane.card_used_at(selection.cursor.time_ns(model));
-  if (options.used && used != 0) {
+  const uint64_t used =
+      options.used ? drawing.card_used_at(model, lane, selection.cursor.time_ns(model)) : 0;
+  if (used != 0) {
     facts += fmt::format("{}card used {}", facts.empty() ? "" : "   ", size_text(used));
   }
   const float room = area.max.x - area.min.x - 2 * pad.x;
@@ -424,6 +425,15 @@ std::vector<Tick> area_ticks(const PlotArea& area) {
   return byte_ticks(area.top_bytes, std::min(fit, kMost));
 }
 
+uint64_t LaneDrawing::card_used_at(const Model& model, const Lane& lane, int64_t time_ns) {
+  const std::shared_ptr<const Model> of = model.weak_from_this().lock();
+  if (of == nullptr || of != card_use_.model.lock() || card_use_.lane != &lane ||
+      card_use_.time_ns != time_ns) {
+    card_use_ = {of, &lane, time_ns, lane.card_used_at(time_ns)};
+  }
+  return card_use_.bytes;
+}
+
 PlotArea draw_lane(const Model& model, const Selection& selection, uint32_t index,
                    LaneDrawing& drawing, const TimelineOptions& options,
                    const std::vector<Tick>& ticks, double top_bytes, const EventAxis* axis,
@@ -461,7 +471,7 @@ PlotArea draw_lane(const Model& model, const Selection& selection, uint32_t inde
   draw_cursors(model, selection, {area.min, whole_max, area.view, area.top_bytes, axis});
   draw_peak(model, lane, area, labels);
   draw_ooms(model, index, area, labels);
-  draw_name(model, selection, index, area, options, labels);
+  draw_name(model, selection, index, area, options, drawing, labels);
   labels.draw(*ImGui::GetWindowDrawList());
   ImGui::PopClipRect();
   return area;

@@ -118,6 +118,18 @@ struct LaneDrawing {
   // As drawn last.
   std::optional<Overlay> overlay;
   double top_bytes = 0;
+
+  // What Lane::card_used_at() says, looked up only when the time changes.
+  uint64_t card_used_at(const Model& model, const Lane& lane, int64_t time_ns);
+
+ private:
+  struct CardUse {
+    std::weak_ptr<const Model> model;
+    const Lane* lane = nullptr;
+    int64_t time_ns = 0;
+    uint64_t bytes = 0;
+  };
+  CardUse card_use_;
 };
 
 // Draws the curves with their labels at ImGui's cursor, in a plot of this size, with a strip for
