@@ -92,8 +92,8 @@ void prepare_bridges(const std::vector<CudaProcess>& processes, bool quiet) {
   }
 }
 
-Result<std::string> make_trace_directory(const std::string& directory,
-                                         const std::vector<CudaProcess>& processes) {
+Result<TraceDirectory> make_trace_directory(const std::string& directory,
+                                            const std::vector<CudaProcess>& processes) {
   std::error_code error;
   const std::string path = fs::absolute(directory, error).lexically_normal().string();
   fs::create_directories(fs::path(path).parent_path(), error);
@@ -101,13 +101,11 @@ Result<std::string> make_trace_directory(const std::string& directory,
   if (!made && errno != EEXIST) return Error{path + ": " + std::strerror(errno)};
   if (!fs::is_directory(path, error)) return Error{path + ": is not a directory"};
   if (made && !give_to(path, processes.front())) return Error{path + ": " + std::strerror(errno)};
-  return path;
+  return TraceDirectory{path, made};
 }
 
 Result<std::string> make_scratch_directory(const std::string& target,
                                            const std::vector<CudaProcess>& processes) {
-  std::error_code error;
-  fs::create_directories(fs::path(target).parent_path(), error);
   std::string path = target + ".partial.XXXXXX";
   if (::mkdtemp(path.data()) == nullptr) {
     return Error{target + ": " + std::strerror(errno)};

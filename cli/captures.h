@@ -43,9 +43,13 @@ void prepare_bridges(const std::vector<CudaProcess>& processes, bool quiet);
 // Creates a new directory beside `target` that these processes can write to. Returns its path.
 Result<std::string> make_scratch_directory(const std::string& target,
                                            const std::vector<CudaProcess>& processes);
-// Creates the trace directory so that these processes can write to it. Returns its full path.
-Result<std::string> make_trace_directory(const std::string& directory,
-                                         const std::vector<CudaProcess>& processes);
+struct TraceDirectory {
+  std::string path;   // absolute
+  bool made = false;  // false: it existed
+};
+// Creates the trace directory so that these processes can write to it.
+Result<TraceDirectory> make_trace_directory(const std::string& directory,
+                                            const std::vector<CudaProcess>& processes);
 
 // Stops the captures and returns the finished traces.
 std::vector<std::string> stop_all(std::vector<CudaProcess>& processes);

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
@@ -93,11 +94,11 @@ int run(const Options& options) {
       enter_all(std::move(*chosen), entry_options(options.library));
   if (!entered) return fail(entered.error());
   prepare_bridges(*entered, options.quiet);
-  const Result<std::string> directory = make_trace_directory(
+  const Result<TraceDirectory> directory = make_trace_directory(
       options.directory.empty() ? default_directory() : options.directory, *entered);
   if (!directory) return fail(directory.error());
 
-  ControlRequest request{{"out", *directory}};
+  ControlRequest request{{"out", directory->path}};
   if (!options.stacks.empty()) request["stacks"] = options.stacks;
   if (!keep.empty()) request["keep"] = keep;
   if (!options.overhead.empty()) request["overhead"] = options.overhead;
@@ -106,7 +107,10 @@ int run(const Options& options) {
   const milliseconds grace(10'000);
   if (time) request["for_ms"] = std::to_string((*time + grace).count());
   Result<std::vector<CudaProcess>> started = start_all(std::move(*entered), request);
-  if (!started) return fail(started.error());
+  if (!started) {
+    if (directory->made) ::rmdir(directory->path.c_str());  // only if nothing is in it
+    return fail(started.error());
+  }
   if (!options.quiet) {
     for (const CudaProcess& process : *started) {
       print_line(stderr,

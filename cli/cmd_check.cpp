@@ -293,6 +293,7 @@ int run(const Options& options) {
     if (!size) return fail(size.error());
     max_peak = *size;
   }
+  if (!std::isfinite(options.max_growth)) return fail({"--max-growth is not a number of percent"});
   if (Status known = check_finding_ids(options.fail_on); !known) return fail(known.error());
   const Result<Report> report = report_on(options.path);
   if (!report) return fail(report.error());

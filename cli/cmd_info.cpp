@@ -40,7 +40,9 @@ void print_process(const ProcessModel& p) {
   }
   for (const Health& h : p.health) {
     const std::string_view detail = p.names.string(h.detail);
-    if (!detail.empty() && h.kind != HealthKind::kOverheadNs)
+    // `tidemark snapshot` turns off what reports changes.
+    const bool as_meant = p.is_state_only() && h.kind == HealthKind::kSourceDisabled;
+    if (!detail.empty() && h.kind != HealthKind::kOverheadNs && !as_meant)
       print_line(fmt::format("  ! {}", detail));
   }
   const LossReport loss = loss_of(p);

@@ -96,9 +96,13 @@ void add_prepare(CLI::App& app, int& code) {
                    "number of threads (default: one per processor of the task)")
       ->check(CLI::Range(1, 256));
   command->footer(
-      "Summaries are kept in DIR/.tidemark. Under srun, mpirun or torchrun the hosts of the job are\n"
-      "split among the tasks. Running it again makes only what is missing or outdated. Traces that\n"
-      "cannot be read are named and do not stop the others; the exit status is then 1.\n"
+      "Summaries are kept in DIR/.tidemark. Under srun, mpirun or torchrun the hosts of the job "
+      "are\n"
+      "split among the tasks. Running it again makes only what is missing or outdated; if one "
+      "trace\n"
+      "changed, all of its host. Traces that cannot be read are named and do not stop the others; "
+      "the\n"
+      "exit status is then 1.\n"
       "Examples:\n"
       "  tidemark prepare out/\n"
       "  srun -n 64 tidemark prepare out/");

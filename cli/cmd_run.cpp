@@ -134,7 +134,7 @@ void add_run(CLI::App& app, int& code) {
   keep->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command
       ->add_option("--seal-above", options->seal_above,
-                   "with --keep: seal when a device's reserved memory exceeds this size")
+                   "with --keep: seal when what PyTorch reserves on a device exceeds this size")
       ->needs(keep);
   add_overhead(*command, options->overhead);
   command->add_flag("--no-kernels", options->no_kernels, "do not record kernels");

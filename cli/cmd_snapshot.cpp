@@ -6,6 +6,7 @@
 
 #include "cli/captures.h"
 #include "cli/command.h"
+#include "proto/base/output_file.h"
 #include "proto/control.h"
 
 namespace tidemark::cli {
@@ -40,12 +41,15 @@ Result<std::string> take(CudaProcess& process, const std::string& output) {
 }
 
 int run(Options options) {
+  if (options.output.empty())
+    options.output = fmt::format("tidemark-{}-{}.tmk", options.pid, std::time(nullptr));
+  // Before the process is touched: refuses what cannot become a file, and leaves nothing behind.
+  if (const Result<OutputFile> usable = OutputFile::create(options.output); !usable)
+    return fail(usable.error());
   Result<CudaProcess> process = look_at(options.pid);
   if (!process) return fail(process.error());
   if (Status entered = enter(*process, entry_options(options.library)); !entered)
     return fail(entered.error());
-  if (options.output.empty())
-    options.output = fmt::format("tidemark-{}-{}.tmk", options.pid, std::time(nullptr));
   const Result<std::string> trace = take(*process, options.output);
   if (!trace) return fail(trace.error());
   name_traces(*trace);

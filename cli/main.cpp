@@ -43,7 +43,7 @@ std::string empty_option(int argc, char** argv) {
     const std::string_view option = argv[i - 1];
     // No setting at all is an allocator configuration, too.
     if (option.ends_with("-conf")) continue;
-    if (argv[i][0] == '\0' && option.starts_with("--")) return std::string(option);
+    if (argv[i][0] == '\0' && option.starts_with('-')) return std::string(option);
   }
   return {};
 }

@@ -151,8 +151,9 @@ void print_summary(const std::string& directory, const std::vector<std::string>&
     return;
   }
   for (const std::string& warning : source->warnings) warn(warning);
-  const Result<TraceModel> model = load_trace(source->readers);
+  Result<TraceModel> model = load_trace(source->readers);
   if (model) {
+    model->path = traces.size() == 1 ? traces.front() : directory;
     if (const Result<Report> report = make_report(*model, {}); report) {
       fmt::print(stderr, "tidemark: {}, {}\n",
                  report->ranks.size() == 1 ? "1 process"

@@ -26,5 +26,11 @@ install(FILES packaging/completions/tidemark.bash
         DESTINATION share/bash-completion/completions RENAME tidemark)
 install(FILES packaging/completions/_tidemark DESTINATION share/zsh/site-functions)
 install(FILES packaging/completions/tidemark.fish DESTINATION share/fish/vendor_completions.d)
-install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${TIDEMARK_DOC_DIR})
+install(FILES README.md CHANGELOG.md LICENSE ARCHITECTURE.md CONTRIBUTING.md
+        DESTINATION ${TIDEMARK_DOC_DIR})
 install(DIRECTORY docs DESTINATION ${TIDEMARK_DOC_DIR})
+# What these link to.
+foreach(FILE bridge/torch_bridge.cpp proto/FORMAT.md proto/control.h simgpu/README.md)
+  get_filename_component(FOLDER ${FILE} DIRECTORY)
+  install(FILES ${FILE} DESTINATION ${TIDEMARK_DOC_DIR}/${FOLDER})
+endforeach()

@@ -63,6 +63,10 @@ void join_ranks(TraceSource& source) {
   std::vector<JobMember> members;
   std::vector<size_t> reader_of;
   for (size_t i = 0; i < facts.size(); ++i) {
+    if (facts[i].empty()) {
+      source.warnings.push_back(note_on_empty_trace(source.readers[i].path()));
+      source.incomplete = true;
+    }
     for (const RankFacts& f : facts[i]) {
       members.push_back({fs::path(source.readers[i].path()).filename().string(), &f});
       reader_of.push_back(i);
@@ -149,6 +153,7 @@ bool is_input_name(std::string_view name) {
 
 Result<TraceSource> open_trace(const std::string& path) {
   std::error_code error;
+  if (path.empty()) return Error{"the path of the trace is empty"};
   if (fs::is_directory(path, error)) return open_directory(path);
   TraceSource source;
   Result<TraceReader> reader = open_trace_file(path, source.warnings);

@@ -226,6 +226,10 @@ void join(Plan& plan, JobSummaries& job) {
     const auto is_left_out = [&](uint32_t process) {
       return std::find(file.left_out.begin(), file.left_out.end(), process) != file.left_out.end();
     };
+    if (file.summary.ranks.empty()) {
+      job.notes.push_back(note_on_empty_trace(file.path));
+      job.incomplete = true;
+    }
     if (file.left_out.size() == file.summary.ranks.size()) continue;
     job.damage += file.summary.damage;
     job.unknown_blocks += file.summary.unknown_blocks;

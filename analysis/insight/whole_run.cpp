@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "analysis/insight/outside_history.h"
 #include "analysis/steps/level_growth.h"
 #include "analysis/steps/median.h"
 
@@ -23,15 +24,25 @@ void join(RunPart& part, const RunPart& next) {
   part.steps = std::max(part.steps, next.steps);
 }
 
-std::vector<RunPart> divide(const std::vector<Summary>& points) {
-  std::vector<RunPart> parts;
-  // A point is at the end of the time that it stands for. All stand for the same time, but those of
-  // the window's first instant and of the end.
+// A point is at the end of the time that it stands for: since the point before, which may be of
+// another device, or since the recording began.
+int64_t begin_of(const ProcessModel& process, const std::vector<Summary>& points) {
+  const int64_t first = points[0].time_ns;
+  int64_t begin = process.info.start_ns < first ? process.info.start_ns : 0;
+  for (const Summary& point : process.summaries) {
+    if (point.time_ns < first) begin = std::max(begin, point.time_ns);
+  }
+  if (begin != 0) return begin;
+  // All stand for the same time, but those of the window's first instant, of a seal and of the end.
   std::vector<int64_t> periods;
   for (size_t i = 1; i < points.size(); ++i) {
     periods.push_back(points[i].time_ns - points[i - 1].time_ns);
   }
-  const int64_t begin = points[0].time_ns - median(std::move(periods));
+  return first - median(std::move(periods));
+}
+
+std::vector<RunPart> divide(const std::vector<Summary>& points, int64_t begin) {
+  std::vector<RunPart> parts;
   const int64_t length = std::max<int64_t>(points.back().time_ns - begin, 1);
   size_t last = SIZE_MAX;
   int64_t before = begin;
@@ -147,6 +158,34 @@ void find_earlier_peaks(const ProcessModel& process, int64_t device, WholeRun& r
 
 }  // namespace
 
+// A killed process has no point of its last moments, but their events.
+static void add_last_moments(const ProcessModel& process, int64_t device,
+                             std::vector<Summary>& points) {
+  const int64_t from_ns = points.back().time_ns;
+  if (!process.was_killed() || process.last_ns <= from_ns) return;
+  const AllocationHistory* const framework = process.framework_on(device);
+  const AllocationHistory of_driver =
+      framework != nullptr ? AllocationHistory() : history_of_driver(process.driver, device);
+  const AllocationHistory& model = framework != nullptr ? *framework : of_driver;
+  uint32_t event = 0;
+  if (!model.state_event_at(from_ns, event)) return;
+  Summary last = points.back();
+  last.time_ns = process.last_ns;
+  last.lowest_bytes = last.highest_bytes = model.totals_after(event).allocated;
+  last.reserved_bytes = framework != nullptr ? model.totals_after(event).reserved : 0;
+  for (++event; event < model.event_count(); ++event) {
+    const MemoryTotals totals = model.totals_after(event);
+    last.lowest_bytes = std::min(last.lowest_bytes, totals.allocated);
+    last.highest_bytes = std::max(last.highest_bytes, totals.allocated);
+    if (framework != nullptr) last.reserved_bytes = std::max(last.reserved_bytes, totals.reserved);
+  }
+  for (const Counter& c : process.counters) {
+    if (c.device != device || c.kind != CounterKind::kDeviceUsed || c.time_ns < from_ns) continue;
+    last.device_used_bytes = std::max(last.device_used_bytes, c.value);
+  }
+  points.push_back(last);
+}
+
 double WholeRun::bytes_per_ns() const {
   const int64_t span = grows_until_ns - grows_from_ns;
   return span <= 0 ? 0 : static_cast<double>(gained_bytes) / static_cast<double>(span);
@@ -175,14 +214,16 @@ WholeRun whole_run(const ProcessModel& process, int64_t device, int64_t until_ns
   for (const Summary& point : process.summaries) {
     if (point.device == device) points.push_back(point);
   }
+  if (!points.empty()) add_last_moments(process, device, points);
   if (points.size() < 2) return run;
   find_earlier_peaks(process, device, run);
   run.points = points.size();
-  run.parts = divide(points);
+  const int64_t begin = begin_of(process, points);
+  run.parts = divide(points, begin);
   const int64_t length = run.end_ns() - run.begin_ns();
   std::erase_if(points, [&](const Summary& point) { return point.time_ns > until_ns; });
   const bool dropped_much = run.kept_from_ns - run.begin_ns() >= length / 8;
-  if (dropped_much && points.size() > 1) measure_growth(divide(points), run);
+  if (dropped_much && points.size() > 1) measure_growth(divide(points, begin), run);
   return run;
 }
 

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "analysis/findings/growth.h"
+#include "analysis/insight/card/pool_cache.h"
 #include "analysis/insight/outside_history.h"
 #include "analysis/report/oom_reports.h"
 #include "analysis/wording.h"
@@ -53,28 +54,36 @@ std::optional<MemoryState> chosen_state(const DeviceEvidence& d, const Instant& 
   return state_after(model, model.allocated_peak.event);
 }
 
-StepReport step_report(const DeviceEvidence& d) {
+StepReport step_report(const Steps& steps, const Dictionary& names) {
   constexpr size_t kGrowingListed = 10;
   StepReport r;
-  r.count = d.steps.count();
-  r.before = d.steps.before;
-  r.period_ns = d.steps.period_ns;
-  r.growth_bytes_per_step = d.steps.growth_bytes_per_step;
-  r.source = d.steps.source;
-  r.confidence = d.steps.confidence;
-  r.full_at_step = full_at_step(d);
-  r.full_in_steps = steps_until_full(d);
-  for (const StackGrowth& g : d.steps.growing) {
+  r.count = steps.count();
+  r.before = steps.before;
+  r.period_ns = steps.period_ns;
+  r.growth_bytes_per_step = steps.growth_bytes_per_step;
+  r.source = steps.source;
+  r.confidence = steps.confidence;
+  for (const StackGrowth& g : steps.growing) {
     if (r.growing.size() == kGrowingListed) break;
-    r.growing.push_back(
-        {g.bytes_per_step, g.held_bytes, g.held_count, d.process->names.stack_text(g.stack)});
+    r.growing.push_back({g.bytes_per_step, g.held_bytes, g.held_count, names.stack_text(g.stack)});
   }
   const bool has_first = r.count != 0 && r.before == 0U;
-  if (has_first) r.first_high_bytes = d.steps.levels.front().high_bytes;
-  for (size_t i = has_first ? 1 : 0; i < d.steps.levels.size(); ++i) {
-    r.later_high_bytes = std::max(r.later_high_bytes, d.steps.levels[i].high_bytes);
+  if (has_first) r.first_high_bytes = steps.levels.front().high_bytes;
+  for (size_t i = has_first ? 1 : 0; i < steps.levels.size(); ++i) {
+    r.later_high_bytes = std::max(r.later_high_bytes, steps.levels[i].high_bytes);
   }
   return r;
+}
+
+// Without PyTorch, steps that the program marked are those of the driver's memory. A rhythm of its
+// allocations is none.
+void add_marked_steps(DeviceReport& d, const DeviceEvidence& evidence) {
+  const ProcessModel& process = *evidence.process;
+  if (d.has_framework || process.marks.empty()) return;
+  Steps steps = find_steps(process, history_of_driver(process.driver, d.device), *evidence.roles);
+  if (steps.source != StepSource::kMarks) return;
+  d.steps = step_report(steps, process.names);
+  d.step_events = std::move(steps);
 }
 
 void add_phases(DeviceReport& d, const DeviceEvidence& evidence) {
@@ -226,7 +235,9 @@ void add_framework(DeviceReport& d, const DeviceEvidence& evidence, const Report
   d.bytes_before_history = model.seeded_bytes;
   d.anomalies = model.anomalies;
   d.limit = evidence.limit;
-  d.steps = step_report(evidence);
+  d.steps = step_report(evidence.steps, evidence.process->names);
+  d.steps.full_at_step = full_at_step(evidence);
+  d.steps.full_in_steps = steps_until_full(evidence);
   d.step_events = evidence.steps;
   d.phase_events = evidence.phases;
   add_phases(d, evidence);
@@ -298,6 +309,8 @@ void add_driver(DeviceReport& d, const ProcessModel& process, const ReportOption
   if (!process.torch_pools.empty() && d.driver_peak.bytes != 0) {
     d.pool_cache_bytes =
         d.reserved_peak.bytes - std::min(d.reserved_peak.bytes, d.allocated_peak.bytes);
+  } else {
+    d.pool_cache_bytes = pool_cache_beyond_peak(process, d.device);
   }
   if (d.has_framework) return;
   const bool only_read = d.state_only && d.driver_peak.bytes == 0;
@@ -382,6 +395,7 @@ DeviceReport device_report(DeviceEvidence& evidence, const ReportOptions& option
   add_library_refusals(d, *evidence.process);
   if (evidence.model != nullptr) add_framework(d, evidence, options, start_ns);
   add_driver(d, process, options, start_ns);
+  add_marked_steps(d, evidence);
   include_window(d);
   const LedgerSource ledgers(process, d.device);
   if (note_on_absence(process, options.at, start_ns).empty()) {

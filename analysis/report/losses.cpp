@@ -1,7 +1,9 @@
 // What a recording lacks.
 #include <algorithm>
 #include <cstdlib>
+#include <string>
 
+#include "analysis/report/replaced.h"
 #include "analysis/report/report.h"
 
 namespace tidemark {
@@ -26,6 +28,12 @@ KernelBursts bursts_of(const ProcessModel& process) {
   }
   bursts.cost_ns += process.kernels * bursts.kernel_cost_ns;
   return bursts;
+}
+
+bool continues(const ProcessModel& later, const ProcessModel& process) {
+  return later.info.pid == process.info.pid && later.info.source == Source::kCapture &&
+         later.info.start_ns > process.info.start_ns &&
+         later.names.string(later.info.host) == process.names.string(process.info.host);
 }
 
 }  // namespace
@@ -69,6 +77,18 @@ LossReport loss_of(const ProcessModel& process) {
   loss.last_kernels = process.kernels != 0 && process.was_killed();
   loss.bursts = bursts_of(process);
   for (const AllocationHistory& m : process.framework) loss.history_lost_blocks += m.seeded_blocks;
+  return loss;
+}
+
+LossReport loss_among(const ProcessModel& process, const std::vector<ProcessModel>& all) {
+  LossReport loss = loss_of(process);
+  const auto is_next = [&](const ProcessModel& later) { return continues(later, process); };
+  if (loss.killed && std::any_of(all.begin(), all.end(), is_next)) {
+    loss.killed = false;
+    loss.notes.push_back(
+        "process " + std::to_string(process.info.pid) +
+        " replaced itself by another program (exec), which has a trace of its own");
+  }
   return loss;
 }
 

@@ -9,6 +9,7 @@
 #include "analysis/findings/rules.h"
 #include "analysis/report/device_report.h"
 #include "analysis/report/oom_reports.h"
+#include "analysis/report/replaced.h"
 #include "analysis/wording.h"
 #include "proto/base/in_parallel.h"
 
@@ -279,7 +280,7 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
     rank.host = process.names.string(process.info.host);
     rank.pid = process.info.pid;
     rank.cupti = process.setting("cupti_subscription");
-    rank.loss = loss_of(process);
+    rank.loss = loss_among(process, model.processes);
     rank.pinned = pinned_memory(process, options.stacks);
     report.events += memory_events(process);
     for (; next != evidence.devices.end() && next->process == &process; ++next) {

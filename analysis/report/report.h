@@ -111,8 +111,8 @@ struct DeviceReport {
   // The most that the driver's peak lacks because it is older than the recording, contexts
   // included; nothing: not known.
   std::optional<uint64_t> before_recording_bytes = 0;
-  // With the backend cudaMallocAsync: what the driver's pool keeps beyond the blocks, which is not
-  // part of driver_peak.
+  // What the driver's stream-ordered pools keep beyond their blocks, which is not part of
+  // driver_peak: when the process held most or, with the backend cudaMallocAsync, reserved most.
   uint64_t pool_cache_bytes = 0;
   // Of every process; 0 bytes: not known. NVML's highest reading or, since readings miss short
   // peaks, what the driver allocated for this process alone, if that is more.

@@ -84,6 +84,10 @@ std::string note_on_missing_ranks(const std::set<uint64_t>& ranks, uint64_t worl
   return fmt::format("{} of {} ranks missing: {}", missing.size(), world, list_of_ranks(missing));
 }
 
+std::string note_on_empty_trace(const std::string& path) {
+  return path + ": has no readable process yet: its recording has only just begun, or was cut off";
+}
+
 namespace {
 
 // A merged trace next to its input files contains the same processes again.

@@ -34,4 +34,7 @@ std::string list_of_ranks(const std::vector<uint64_t>& ranks);
 // "1 of 4 ranks missing: 2"; empty if none is.
 std::string note_on_missing_ranks(const std::set<uint64_t>& ranks, uint64_t world);
 
+// A trace without a process. The first rows are written about a second after a recording begins.
+std::string note_on_empty_trace(const std::string& path);
+
 }  // namespace tidemark

@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "analysis/report/replaced.h"
 #include "analysis/wording.h"
 #include "export/report/report_wording.h"
 
@@ -160,7 +161,7 @@ std::vector<std::string> loss_lines(const TraceModel& model) {
   add_damage(lines, model.damage, model.unknown_blocks);
   KilledProcesses killed;
   for (const ProcessModel& process : model.processes) {
-    const LossReport loss = loss_of(process);
+    const LossReport loss = loss_among(process, model.processes);
     killed.add(process.info.rank, process.info.pid, loss);
     add_process(lines, loss, model.notes);
   }

@@ -35,10 +35,11 @@ class CsvSink final : public TableSink {
 
   void put_table(const TableSpec& table) override {
     flush();
-    if (!begin_file(fmt::format("{}.csv", table.name))) return;
+    const std::string header = header_of(table);
+    if (!begin_file(fmt::format("{}.csv", table.name), header)) return;
     add_to_load(table);
     written_.insert(std::string(table.name));
-    buffer_ += header_of(table) + '\n';
+    buffer_ += header + '\n';
     first_ = true;
   }
 
@@ -72,7 +73,7 @@ class CsvSink final : public TableSink {
 
   void put_end() override {
     flush();
-    if (begin_file("load.sql")) buffer_ = load_;
+    if (begin_file("load.sql", "CREATE TABLE ")) buffer_ = load_;
     flush();
   }
   Status commit() override {
@@ -104,8 +105,22 @@ class CsvSink final : public TableSink {
     return header;
   }
 
-  bool begin_file(const std::string& name) {
-    Result<OutputFile> file = OutputFile::create(directory_ + '/' + name);
+  // What an earlier export wrote is replaced, but no file of another program.
+  static bool is_foreign(const std::string& path, std::string_view beginning) {
+    std::string first;
+    std::error_code ignored;
+    if (!fs::is_regular_file(path, ignored)) return false;
+    std::ifstream file(path);
+    return !std::getline(file, first) || !first.starts_with(beginning);
+  }
+
+  bool begin_file(const std::string& name, std::string_view beginning) {
+    const std::string path = directory_ + '/' + name;
+    if (is_foreign(path, beginning)) {
+      fail(path + ": was not written by this version of tidemark; choose another directory");
+      return false;
+    }
+    Result<OutputFile> file = OutputFile::create(path);
     if (file) files_.push_back(std::move(*file));
     if (!file) fail(file.error().message);
     return file.ok();

@@ -4,6 +4,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "analysis/insight/outside_history.h"
 #include "analysis/report/report.h"
 #include "analysis/steps/steps.h"
 #include "analysis/wording.h"
@@ -193,21 +194,36 @@ class TableDump {
 
   // The iterations that the report found.
   void dump_steps(const ExportProcess& process) {
-    for (const AllocationHistory* model : by_device(*process.model)) {
-      const Steps* found = steps_of(*report_, process, model->device);
+    for (const int64_t device : process.model->device_ordinals()) {
+      const Steps* found = steps_of(*report_, process, device);
       if (found == nullptr) continue;
-      for (const StepRow& step : steps_in(*found, *model, options_.time)) {
-        sink_.integer(process.number);
-        sink_.integer(model->device);
-        sink_.number(step.number);
-        sink_.integer(step.begin_ns);
-        sink_.integer(step.end_ns);
-        sink_.integer(step.begin_event);
-        sink_.integer(step.end_event);
-        sink_.number(step.levels.low_bytes);
-        sink_.number(step.levels.high_bytes);
-        sink_.end_row();
+      if (const AllocationHistory* model = process.model->framework_on(device); model != nullptr) {
+        dump_steps(process, *found, *model, true);
+      } else {
+        dump_steps(process, *found, history_of_driver(process.model->driver, device), false);
       }
+    }
+  }
+
+  // The table of events has those of PyTorch's allocator only.
+  void dump_steps(const ExportProcess& process, const Steps& found, const AllocationHistory& model,
+                  bool has_events) {
+    for (const StepRow& step : steps_in(found, model, options_.time)) {
+      sink_.integer(process.number);
+      sink_.integer(model.device);
+      sink_.number(step.number);
+      sink_.integer(step.begin_ns);
+      sink_.integer(step.end_ns);
+      for (const uint32_t event : {step.begin_event, step.end_event}) {
+        if (has_events) {
+          sink_.integer(event);
+        } else {
+          sink_.null();
+        }
+      }
+      sink_.number(step.levels.low_bytes);
+      sink_.number(step.levels.high_bytes);
+      sink_.end_row();
     }
   }
 

@@ -10,6 +10,7 @@
 #include "injector/cupti/launch_cost.h"
 #include "injector/driver/events.h"
 #include "injector/driver/objects.h"
+#include "injector/marks/step_levels.h"
 #include "injector/nccl/operations.h"
 #include "injector/process/complain.h"
 #include "injector/process/own_scope.h"
@@ -185,6 +186,11 @@ void follow_up(const DriverCall& call, const DriverEvent& event, Owner owner) {
   if (objects.live.note(event, static_cast<uint8_t>(owner))) {
     ask_for_reading();
     g_highs[static_cast<size_t>(event.device)].see(objects.live.highest(event.device));
+  }
+  const bool on_device =
+      event.device >= 0 && event.device < static_cast<int64_t>(StepLevels::kDevices);
+  if (on_device && !torch_was_seen()) {
+    step_levels().see(event.device, objects.live.total(event.device));
   }
   if (event.operation == DriverOperation::kPoolDestroy) objects.pools.forget(event.handle);
   if (event.kind == MemoryKind::kGraph && event.operation != DriverOperation::kGraphLaunch) {

@@ -31,6 +31,9 @@ class LiveTotal {
   uint64_t highest(int64_t device) const noexcept {
     return high_[static_cast<size_t>(device)].load(std::memory_order_relaxed);
   }
+  uint64_t total(int64_t device) const noexcept {
+    return total_[static_cast<size_t>(device)].load(std::memory_order_relaxed);
+  }
   // As in analysis/history/driver_model.h: memory ends with its context, pools with the last one of
   // the device.
   void end_context(int64_t device, uint32_t context, bool last) noexcept;

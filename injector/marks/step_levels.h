@@ -1,8 +1,8 @@
-// The steps of the program so far, and the least memory that PyTorch had allocated within each of
-// the last ones: what shows growth while the program runs.
+// The steps of the program so far, and the least memory that PyTorch or, in a program without it,
+// the driver had allocated within each of the last ones: what shows growth while the program runs.
 //
-// see() runs under the allocator's lock of the device, end_step() on the thread that makes a step,
-// and readers may come at any time. A reading that races with a step may be off by one of them.
+// see() runs on any thread that allocates, end_step() on the thread that makes a step, and readers
+// may come at any time. A reading that races with a step may be off by one of them.
 #pragma once
 
 #include <array>
@@ -21,8 +21,9 @@ class StepLevels {
 
   void see(int64_t device, uint64_t allocated) noexcept {
     std::atomic<uint64_t>& lowest = devices_[static_cast<size_t>(device)].lowest;
-    if (allocated < lowest.load(std::memory_order_relaxed)) {
-      lowest.store(allocated, std::memory_order_relaxed);
+    uint64_t least = lowest.load(std::memory_order_relaxed);
+    while (allocated < least &&
+           !lowest.compare_exchange_weak(least, allocated, std::memory_order_relaxed)) {
     }
   }
 

@@ -15,5 +15,7 @@ from ._library import Error
 from ._marks import mark, name, range, step
 from ._report import Report, program, report
 
+__version__ = "0.2.0"
+
 __all__ = ["DeviceStats", "Error", "Recording", "Report", "load", "mark", "name", "program",
            "range", "record", "report", "seal", "snapshot", "start", "stats", "step", "stop"]

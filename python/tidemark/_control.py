@@ -44,6 +44,14 @@ class DeviceStats:
     largest_hole: Optional[int]
 
 
+# What a recording may be started with: TIDEMARK_X in lower case (injector/process/options.cpp), and
+# for_ms, which ends it.
+OPTIONS = frozenset({
+    "annotations", "bridge", "buffer_mb", "copies", "cupti", "for_ms", "kernels", "keep", "modules",
+    "nccl", "nvml_hz", "optimizer", "overhead", "python_gil", "ring_dir", "seal_above", "seal_signal",
+    "stacks", "torch"})
+
+
 def load() -> bool:
     """Loads the recorder into this process, as `tidemark attach` does. It then waits for `start`
     or `record`. False if it is not installed."""
@@ -64,6 +72,9 @@ def start(out: Path = "tidemark-trace", **options: Any) -> Optional[Recording]:
 
     Options are the variables TIDEMARK_X in lower case: kernels=False, stacks="python", nvml_hz=10.
     """
+    for name in options:
+        if name not in OPTIONS:
+            raise TypeError(f"unknown option {name!r}; known are {', '.join(sorted(OPTIONS))}")
     reply = _ask("start", out=os.path.abspath(out), wait_ms=_STATE_MS, **options)
     return None if reply is None else Recording(pathlib.Path(reply["trace"]))
 
@@ -102,6 +113,11 @@ def record(out: Path = "tidemark-trace", **options: Any) -> Iterator[Recording]:
 def snapshot(path: Path) -> Optional[pathlib.Path]:
     """Writes what is allocated now to the file `path`, a trace of one instant."""
     target = pathlib.Path(os.path.abspath(path))
+    if target.exists() and not target.is_file():  # a device must not be replaced by a file
+        what = "a directory" if target.is_dir() else "not a regular file"
+        raise Error(f"{target}: is {what}")
+    if not target.parent.is_dir():
+        raise Error(f"{target}: No such file or directory")
     if not _is_there():
         return None
     folder = tempfile.mkdtemp(prefix=".tidemark-", dir=target.parent)

@@ -94,6 +94,10 @@ check_equal(result.returncode, 0, f"attach without --for: exit status ({result.s
 check(f"tidemark detach {process.pid}" in result.stderr, "attach says how to end it")
 check_equal(listed(process.pid)["state"], "recording", "ps while recording")
 refuses("twice", "attach", process.pid, "-o", tmp / "other", says="recorded already")
+check(not (tmp / "other").exists(), "a directory that was made for nothing is removed")
+(tmp / "mine").mkdir()
+refuses("twice", "attach", process.pid, "-o", tmp / "mine", says="recorded already")
+check((tmp / "mine").exists(), "a directory of the user stays")
 result = run("detach", "--job", "a job", env=env)
 check_equal((result.returncode, result.stdout), (0, f"{out}/pid{process.pid}.tmk\n"), "detach")
 
@@ -119,6 +123,16 @@ check_equal((result.returncode, result.stdout), (0, f"{snapshot}\n"), f"snapshot
 check_equal(sorted(p.name for p in tmp.glob("now.tmk*")), ["now.tmk", "now.tmk.partial"],
             "only the snapshot")
 check_equal([p.name for p in beside.iterdir()], ["notes.txt"], "a directory of the user stays")
+before = log.read_text()
+fifo = tmp / "fifo"
+os.mkfifo(fifo)
+refuses("a snapshot onto a FIFO", "snapshot", process.pid, "-o", fifo, says="is not a regular file")
+check(fifo.is_fifo(), "the FIFO stays")
+refuses("a snapshot onto a directory", "snapshot", process.pid, "-o", tmp, says="is a directory")
+refuses("a snapshot into no directory", "snapshot", process.pid, "-o", tmp / "absent" / "x.tmk",
+        says="No such file or directory")
+check(not (tmp / "absent").exists(), "no directory is made for a snapshot")
+check("snapshot" not in log.read_text()[len(before):], "the process was not asked")
 ends_well(process, "attached")
 
 # A socket that a killed process left.

@@ -4,6 +4,7 @@
 
 The HTML page must not load anything from elsewhere.
 """
+import csv
 import html.parser
 import json
 import pathlib
@@ -56,6 +57,9 @@ grew = 100 * (peak / other - 1)
 status(0, "check", default, "--baseline", expandable, "--max-growth", grew + 0.1)
 status(1, "check", default, "--baseline", expandable, "--max-growth", grew - 0.1)
 status(2, "check", default, "--max-growth", "3")
+for number in ("nan", "inf"):
+    result = status(2, "check", default, "--baseline", expandable, "--max-growth", number)
+    check("--max-growth" in result.stderr, result.stderr)
 status(2, "check", default, "--baseline", tmp / "none.tmk")
 # check: findings. By default errors fail; with ids only those fail.
 status(0, "check", default)
@@ -272,6 +276,27 @@ text = run("report", unfinished).stdout
 check("the process was killed or did not exit normally: the recording ends there" in text
       and "No problems found in what was recorded." in text, text)
 check("complete" not in run("info", unfinished).stdout, "info of a killed process")
+# A process whose pid goes on in a later trace called exec.
+successor = TraceFile()
+successor.table(1, "Processes", [{"rank": -1, "local_rank": -1, "pid": 7, "source": 1,
+                                  "start_ns": 2 * 10**9}])
+successor.table(1, "DriverEvents", [{"time_ns": 2 * 10**9, "operation": 1, "kind": 1,
+                                     "address": 1 << 40, "size_bytes": 4 * MiB}])
+replaced = tmp / "replaced"
+replaced.mkdir()
+shutil.copy(unfinished, replaced / "vm-7.tmk")
+successor.save(replaced / "vm-7-2.tmk")
+check_equal([r["loss"]["killed"] for r in report(replaced)["ranks"]], [False, False], "exec")
+line = "process 7 replaced itself by another program (exec), which has a trace of its own"
+check(line in report(replaced)["losses"] and not any("killed" in text
+      for text in report(replaced)["losses"]), report(replaced)["losses"])
+(replaced / "vm-7-2.tmk").unlink()
+stranger = TraceFile()
+stranger.table(1, "Processes", [{"rank": -1, "local_rank": -1, "pid": 8, "source": 1,
+                              "start_ns": 2 * 10**9}])
+stranger.save(replaced / "vm-8.tmk")
+check("process 7 was killed or did not exit normally: the recording ends there"
+      in report(replaced)["losses"], report(replaced)["losses"])
 # A recorder that could not write any more: the process was not killed, but the rest is lost.
 full = trace.string(1, "writing stopped while the process was running: No space left on device")
 trace.table(1, "Health", [{"time_ns": 10**9 + 2, "kind": 3, "value": 64, "detail": full}])
@@ -293,6 +318,64 @@ check("still going on or was cut off" in result.stderr, result.stderr)
 status(1, "check", going_on, "--max-peak", "1MiB")
 status(0, "check", going_on, "--max-peak", "1GiB", "--allow-losses")
 status(0, "check", trace.save(tmp / "finished.tmk"), "--max-peak", "1GiB")
+# Of a process that has only just begun to record, nothing is written yet.
+begun = tmp / "begun"
+begun.mkdir()
+shutil.copy(tmp / "finished.tmk", begun / "first.tmk")
+status(0, "check", begun, "--max-peak", "1GiB")
+TraceFile().save(begun / "second.tmk", finished=False)
+result = status(2, "check", begun, "--max-peak", "1GiB")
+check("second.tmk: has no readable process yet" in result.stderr, result.stderr)
+status(1, "check", begun, "--max-peak", "1MiB")
+status(0, "check", begun, "--max-peak", "1GiB", "--allow-losses")
+for detail in (64, 1):
+    result = status(0, "report", begun, "--detail", detail)
+    check("second.tmk: has no readable process yet" in result.stderr, f"{detail}: {result.stderr}")
+# What the driver's pool keeps of freed memory is not in the driver's peak.
+def pool_trace(name, pools):
+    """32 MiB of a pool, freed; then 100 MiB outside of it."""
+    trace = TraceFile()
+    trace.table(1, "Processes", [{"rank": -1, "local_rank": -1, "pid": 7, "source": 1,
+                                  "start_ns": 10**9}])
+    trace.table(1, "DriverEvents", [
+        {"time_ns": 10**9 + ms * 10**6, "operation": operation, "kind": kind, "address": address,
+         "size_bytes": size * MiB}
+        for ms, operation, kind, address, size in ((0, 1, 6, 1 << 40, 32), (100, 2, 6, 1 << 40, 0),
+                                                   (1000, 1, 1, 1 << 41, 100),
+                                                   (2000, 2, 1, 1 << 41, 0))])
+    trace.table(1, "Counters", [{"time_ns": 10**9 + ms * 10**6, "value": value * MiB, "subject": 3,
+                                 "kind": 5} for ms, value in pools])
+    return trace.save(tmp / name)
+
+
+kept = pool_trace("pool_kept.tmk", [(50, 32)])
+check_equal(report(kept)["ranks"][0]["devices"][0]["driver_pool_cache_bytes"], 32 * MiB, "a pool")
+check("driver peak" in run("report", kept).stdout
+      and "without 32.0 MiB that the pool keeps" in run("report", kept).stdout,
+      run("report", kept).stdout)
+status(0, "check", kept, "--max-peak", 132 * MiB)
+status(1, "check", kept, "--max-peak", 132 * MiB - 1)
+for name, pools in (("trimmed", [(50, 32), (500, 0)]), ("trimmed_at_once", [(50, 32), (1050, 0)])):
+    given_back = pool_trace(f"pool_{name}.tmk", pools)
+    status(0, "check", given_back, "--max-peak", 100 * MiB)
+# Steps that a program without PyTorch marks.
+trace = TraceFile()
+trace.table(1, "Processes", [{"rank": -1, "local_rank": -1, "pid": 7, "source": 1,
+                              "start_ns": 10**9}])
+trace.table(1, "DriverEvents", [{"time_ns": 10**9 + i * 10**7, "operation": 1, "kind": 1,
+                                 "address": (1 << 40) + i * 4 * MiB, "size_bytes": MiB}
+                                for i in range(20)])
+trace.table(1, "Marks", [{"time_ns": 10**9 + i * 10**7 + 10**6, "correlation": i + 1, "kind": 4}
+                         for i in range(20)])
+marked = trace.save(tmp / "marked.tmk")
+steps = report(marked)["ranks"][0]["devices"][0]["steps"]
+check_equal((steps["count"], steps["source"], steps["growth_bytes_per_step"]), (20, "marks", MiB),
+            "steps of a program without PyTorch")
+status(0, "export", marked, "--format", "csv", "-o", tmp / "marked")
+rows = list(csv.DictReader((tmp / "marked" / "steps.csv").open()))
+check_equal([(row["step"], row["high_bytes"], row["begin_event"]) for row in rows[:2]],
+            [("0", str(MiB), ""), ("1", str(2 * MiB), "")], "and their table")
+check_equal(len(rows), 20, "one row for each")
 # A ring that cannot be read, with the row of the process in it.
 trace = TraceFile()
 trace.table(1, "DriverEvents", [{"time_ns": 10**9, "operation": 1, "kind": 1, "address": 1 << 40,

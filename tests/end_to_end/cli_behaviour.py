@@ -346,6 +346,9 @@ check_equal(frames, ['q"\\\n\x01é \u2028.py:3'], "odd names come back")
 # A variable of a script that is not set must not switch an option off.
 for option in ("--max-peak", "--baseline"):
     refuses(f"check {option} with nothing", "check", snapshot, option, "", says=["empty value"])
+refuses("run into nothing", "run", "-o", "", "--", "true", says=["-o", "empty value"])
+for command in ("report", "info"):
+    refuses(f"{command} of nothing", command, "", says=["the path of the trace is empty"])
 refuses("a negative number of stacks", "report", snapshot, "--stacks", "-1", says=["--stacks"])
 
 # Ranks of a job are no strangers, even if the trace has only one of them.

@@ -110,12 +110,29 @@ class Output(unittest.TestCase):
         os.mkfifo(pipe)
         for form in FORMATS:
             self.refused(SNAPSHOT, form, self.path("no/such/place"), words="No such file")
-            self.refused(SNAPSHOT, form, "", words="needs a name")
+            self.refused(SNAPSHOT, form, "", words="empty value")
             self.refused(SNAPSHOT, form, pipe, words=pipe)
             self.assertTrue(stat.S_ISFIFO(os.stat(pipe).st_mode))
         for form in ("perfetto", "sqlite", "snapshot"):
             self.refused(SNAPSHOT, form, self.directory, words="is a directory")
         self.assertEqual(os.listdir(self.directory), ["pipe"])
+
+    def test_files_of_other_programs_stay(self):
+        output = self.path("tables")
+        TOOL.export(SNAPSHOT, "csv", output)
+        TOOL.export(SNAPSHOT, "csv", output)  # replaces its own
+        for name, text in (("steps.csv", "what,when\n"), ("load.sql", "DROP TABLE x;\n"),
+                           ("devices.csv", "")):
+            path = os.path.join(output, name)
+            with open(path, encoding="utf-8") as file:
+                before = file.read()
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            self.refused(SNAPSHOT, "csv", output, words=path)
+            with open(path, encoding="utf-8") as file:
+                self.assertEqual(file.read(), text)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(before)
 
     def test_no_progress_bar_without_a_terminal(self):
         for form in FORMATS:

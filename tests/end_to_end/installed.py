@@ -66,6 +66,13 @@ with tempfile.TemporaryDirectory() as scratch:
     check_equal(output_of(sys.executable, "-B", "-m", "tidemark", "version", env=python),
                 output_of(tidemark, "version"), "python -m tidemark")
 
+    # What the documentation links to is there.
+    pages = sorted((tree / "share/doc/tidemark").rglob("*.md"))
+    check(len(pages) > 10, f"installed pages: {pages}")
+    for page in pages:
+        for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text("utf-8")):
+            check("://" in link or (page.parent / link).exists(), f"{page.name} links to {link}")
+
     # The commands, as the program, its manual and the completion know them.
     commands = [line.split("\t")[0] for line in output_of(tidemark, "complete", "").splitlines()]
     check("run" in commands and "report" in commands, f"{commands} are completed")

@@ -64,6 +64,28 @@ def defined():
     return {name + suffix[kind] for name, kind in found}
 
 
+# Keeps 3 MiB more in each of its steps, without PyTorch.
+DRIVER_PROGRAM = """if True:
+    import ctypes, sys, tidemark
+    driver = ctypes.CDLL("libcuda.so.1")
+    context = ctypes.c_void_p()
+    assert driver.cuInit(0) == 0 and driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+    assert driver.cuCtxSetCurrent(context) == 0
+
+    def alloc(bytes):
+        address = ctypes.c_uint64()
+        assert driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(bytes)) == 0
+        return address
+
+    for line in sys.stdin:
+        for n in range(12 if line == "grow\\n" else 0):
+            assert driver.cuMemFree_v2(alloc(30 << 20)) == 0
+            alloc(3 << 20)
+            tidemark.step(n)
+        print("ready", flush=True)
+    """
+
+
 class Programs(HostTest):
     def setUp(self):
         super().setUp()
@@ -160,6 +182,16 @@ class Serve(Programs):
         server.terminate()
         self.assertEqual(server.communicate(), ("", ""))
         self.assertEqual(server.returncode, 0)
+
+    def test_growth_without_pytorch(self):
+        host = self.host([sys.executable, "-B", "-c", DRIVER_PROGRAM], LIBRARIES, INJECTOR,
+                         TIDEMARK_ARM=None, TIDEMARK_OUT=str(self.out),
+                         PYTHONPATH=str(ROOT / "python")).ready()
+        self.assertEqual(host.say("grow"), "ready")
+        _, address = self.serve("--listen", "127.0.0.1:0")
+        samples = samples_of(self.scrape(address)[0])
+        self.assertEqual((samples["tidemark_steps_total", host.pid, ""],
+                          samples["tidemark_step_growth_bytes", host.pid, ""]), (12, 3 << 20))
 
     def test_the_asynchronous_allocator(self):
         self.program().ready().say("bridge")  # builds the bridge

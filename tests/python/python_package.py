@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -206,6 +207,40 @@ class PythonPackage(HostTest):
         self.assertEqual(done.stdout, "a tensor, module, collection of them or address is needed, "
                          "not object\n")
         self.assertEqual(done.stderr, "")
+
+    def test_unknown_options_and_the_version(self):
+        done = self.python("""if True:
+            import tidemark
+            for call in (tidemark.start, lambda *a, **o: tidemark.record(*a, **o).__enter__()):
+                try:
+                    call("out", kernel=False)
+                except TypeError as error:
+                    print(str(error).partition(";")[0])
+            print(tidemark.__version__)
+            """)
+        version = self.run_it(TIDEMARK, "--version").stdout.split()[-1]
+        self.assertEqual(done.stdout, "unknown option 'kernel'\n" * 2 + version + "\n")
+        source = (ROOT / "injector" / "process" / "options.cpp").read_text("utf-8")
+        variables = {name.lower() for name in re.findall(r'"TIDEMARK_(\w+)"', source)}
+        sys.path.insert(0, str(PACKAGE))
+        from tidemark._control import OPTIONS
+        self.assertEqual(OPTIONS - {"for_ms"}, variables - {"out", "chain", "arm", "control"})
+
+    def test_a_snapshot_replaces_only_files(self):
+        done = self.armed("""if True:
+            import os, standin_torch, stat, tidemark, torch
+            kept = torch.empty(1 << 20, device="cuda")
+            os.mkfifo("fifo")
+            for path in ("fifo", ".", "absent/now.tmk"):
+                try:
+                    print(tidemark.snapshot(path))
+                except tidemark.Error as error:
+                    print(str(error).partition(": ")[2])
+            assert stat.S_ISFIFO(os.stat("fifo").st_mode) and not os.path.exists("absent")
+            print(tidemark.snapshot("now.tmk").name)
+            """)
+        self.assertEqual(done.stdout, "is not a regular file\nis a directory\n"
+                         "No such file or directory\nnow.tmk\n")
 
     def test_armed_before_cuda_is_initialised(self):
         done = self.armed("""if True:

@@ -291,5 +291,55 @@ TEST(WholeRun, ACardThatBecomesFullInSoManySteps) {
   EXPECT_NE(window.summary.find(" more steps"), std::string::npos) << window.summary;
 }
 
+TEST(WholeRun, TheLastMomentsOfAKilledProcessAreThoseOfItsEvents) {
+  const int64_t start_ns = 1000 * kSecondNs;
+  ProcessModel process;
+  process.info.start_ns = start_ns;
+  process.window.from_ns = start_ns + kSecondNs;
+  process.last_ns = start_ns + 29 * kSecondNs / 10;
+  for (int i = 1; i <= 2; ++i) {
+    process.summaries.push_back({start_ns + i * kSecondNs, 0, kMiB, 0, 0, kMiB, kMiB, 0});
+  }
+  DriverEvent event{};
+  event.operation = DriverOperation::kAllocate;
+  event.kind = MemoryKind::kDevice;
+  event.time_ns = start_ns + kSecondNs / 2;
+  event.address = uint64_t{1} << 40;
+  event.size_bytes = kMiB;
+  DriverEvent later = event;
+  later.time_ns = start_ns + 5 * kSecondNs / 2;
+  later.address *= 2;
+  later.size_bytes = 6 * kMiB;
+  process.driver = build_driver_model({event, later});
+  EXPECT_EQ(whole_run(process, 0).end_ns(), start_ns + 2 * kSecondNs);
+  process.health.push_back({});
+  process.health.back().kind = HealthKind::kRecovered;
+  const WholeRun run = whole_run(process, 0);
+  EXPECT_EQ(run.end_ns(), process.last_ns);
+  EXPECT_EQ(run.parts.back().lowest_bytes, kMiB);
+  EXPECT_EQ(run.parts.back().highest_bytes, 7 * kMiB);
+}
+
+// A seal adds a point, so the points before it do not tell when the run began; the recording does.
+TEST(WholeRun, SealsDoNotMoveTheBeginning) {
+  const int64_t start_ns = 1000 * kSecondNs;
+  ProcessModel process;
+  process.info.start_ns = start_ns;
+  process.window.from_ns = start_ns + 3 * kSecondNs;
+  const auto point = [&](int64_t time_ns, int64_t device) {
+    process.summaries.push_back({time_ns, device, kMiB, kMiB, kMiB, kMiB, kMiB, 0});
+  };
+  for (int i = 1; i <= 5; ++i) point(start_ns + i * kSecondNs, 0);
+  EXPECT_EQ(whole_run(process, 0).begin_ns(), start_ns);
+  for (int i = 1; i <= 8; ++i) point(start_ns + 5 * kSecondNs + i * kSecondNs / 100, 0);
+  EXPECT_EQ(whole_run(process, 0).begin_ns(), start_ns);
+  EXPECT_EQ(whole_run(process, 0).end_ns(), start_ns + 508 * kSecondNs / 100);
+  for (int i = 6; i <= 8; ++i) {  // another device is used from then on
+    point(start_ns + i * kSecondNs, 0);
+    point(start_ns + i * kSecondNs, 1);
+  }
+  EXPECT_EQ(whole_run(process, 1).begin_ns(), start_ns + 508 * kSecondNs / 100);
+}
+
 }  // namespace
 }  // namespace tidemark
