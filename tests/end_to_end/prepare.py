@@ -90,9 +90,11 @@ def check_whole(job):
     check_equal(other, one, f"{name}: the comparison of the ranks")
     check_equal(other_left and other_left["rank"], one_left and one_left["rank"],
                 f"{name}: who left the others")
-    if one_left:
+    times = [left["time_ns"] for left in (one_left, other_left) if left]
+    check(all(t is None for t in times) or None not in times, f"{name}: whether it is known when")
+    if times and None not in times:
         span = whole["source"]["end_ns"] - whole["source"]["start_ns"]
-        check(abs(one_left["time_ns"] - other_left["time_ns"]) <= span / 10, f"{name}: and when")
+        check(abs(times[0] - times[1]) <= span / 10, f"{name}: and when")
     check_equal(parts["findings"], whole["findings"], f"{name}: findings")
     errors = [run("report", job, "--at", "oom", "--detail", n) for n in (64, 1)]
     check_equal(errors[1].returncode, errors[0].returncode, f"{name}: at the error: {errors[1].stderr}")
