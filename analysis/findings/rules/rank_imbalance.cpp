@@ -54,19 +54,19 @@ bool is_growth(const RankComparison& ranks, const DeviceEvidence& d, uint64_t ex
 
 Advice advice_for(const RankComparison& ranks, const DeviceEvidence& d, const StackExcess* own,
                   uint64_t extra) {
-  if (is_growth(ranks, d, extra)) {
-    return {"stop_growth",
-            fmt::format("memory grows on this rank with every step (see {}), and most of the "
-                        "difference is that growth: stop it first",
-                        grows_by_graphs(d) ? "retained_graph" : "creep"),
-            0};
-  }
   if (own != nullptr) {
     return {"move_extras",
             fmt::format("only this rank runs {}: move what it keeps to host memory, or spread it "
                         "over the ranks: saves {}",
                         place_of(own->own_frames), size_text(extra)),
             extra};
+  }
+  if (is_growth(ranks, d, extra)) {
+    return {"stop_growth",
+            fmt::format("memory grows on this rank with every step (see {}), and most of the "
+                        "difference is that growth: stop it first",
+                        grows_by_graphs(d) ? "retained_graph" : "creep"),
+            0};
   }
   return {"balance_ranks",
           fmt::format("the same lines hold more memory on this rank: give every rank the same "
