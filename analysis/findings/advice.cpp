@@ -301,9 +301,11 @@ uint32_t most_replayed_events(size_t devices) {
 std::optional<Prediction> best_setting(const WhatIf& whatif) {
   const std::vector<std::string> confs = sensible_confs();
   std::vector<std::optional<Prediction>> predictions(confs.size());
+  // A setting that torch does not know stops the program at its start.
+  constexpr TorchVersion kOldest{2, 5};
+  const TorchVersion version = whatif.knows_version() ? whatif.own().version : kOldest;
   in_parallel(confs.size(), [&](size_t i) {
-    const Result<AllocatorSettings> settings =
-        AllocatorSettings::parse(confs[i], whatif.own().version);
+    const Result<AllocatorSettings> settings = AllocatorSettings::parse(confs[i], version);
     if (settings) predictions[i] = whatif.predict(*settings, confs[i]);
   });
   std::optional<Prediction> best;

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
+#include <unordered_set>
 #include <vector>
 
+#include "analysis/findings/growth.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
@@ -38,16 +41,33 @@ bool only_adds(const DeviceEvidence& d, const std::vector<uint32_t>& rows) {
   return true;
 }
 
+// The event at which the next validation begins; the end of the history if there is none.
+uint32_t next_validation(const DeviceEvidence& d, const Phase& phase) {
+  const auto next = std::find_if(d.phases.begin(), d.phases.end(), [&](const Phase& p) {
+    return p.kind == phase.kind && p.first >= phase.last;
+  });
+  return next == d.phases.end() ? d.model->event_count() : next->first;
+}
+
+bool are_freed_before(const DeviceEvidence& d, const std::vector<uint32_t>& rows, uint32_t event) {
+  return std::all_of(rows.begin(), rows.end(),
+                     [&](uint32_t i) { return d.model->allocations.release(i) < event; });
+}
+
 }  // namespace
 
 std::optional<KeptOutputs> outputs_kept(const DeviceEvidence& d) {
   if (d.model == nullptr) return std::nullopt;
+  std::unordered_set<uint32_t> growing;
+  if (grows(d)) {
+    for (const StackGrowth& g : d.steps.growing) growing.insert(g.stack);
+  }
   KeptOutputs kept;
   Rehearsal newest(*d.model);
   for (const Phase& phase : d.phases) {
     if (phase.kind != PhaseKind::kValidation) continue;
     for (const auto& [stack, rows] : rows_in(d, phase)) {
-      if (!only_adds(d, rows)) continue;
+      if (growing.contains(stack) || !only_adds(d, rows)) continue;
       uint64_t bytes = 0;
       for (size_t i = 0; i < rows.size(); ++i) {
         bytes += d.model->allocations.block_bytes(rows[i]);
@@ -55,7 +75,9 @@ std::optional<KeptOutputs> outputs_kept(const DeviceEvidence& d) {
         newest.leave_out_from(d.model->allocations[rows[i]],
                               d.model->allocations.birth(rows[i + 1]));
       }
-      if (bytes > kept.bytes) kept = {bytes, rows.size(), 0, stack};
+      if (bytes > kept.bytes) {
+        kept = {bytes, rows.size(), 0, stack, are_freed_before(d, rows, next_validation(d, phase))};
+      }
     }
   }
   kept.saved_bytes = newest.saved_bytes();
@@ -65,10 +87,11 @@ std::optional<KeptOutputs> outputs_kept(const DeviceEvidence& d) {
 
 Finding creep_of_outputs(const DeviceEvidence& d, const KeptOutputs& kept) {
   const char* const severity = d.fails_in_validation() ? kError : d.is_tight() ? kWarning : kInfo;
-  Finding f = d.finding("creep", severity,
-                        fmt::format("a validation keeps what it computes for each batch until its "
-                                    "end: {} in {}",
-                                    size_text(kept.bytes), counted(kept.blocks, "block")));
+  Finding f =
+      d.finding("creep", severity,
+                fmt::format("a validation keeps what it computes for each batch{}: {} in {}",
+                            kept.until_end ? " until its end" : "", size_text(kept.bytes),
+                            counted(kept.blocks, "block")));
   f.evidence = {{"held_bytes", kept.bytes}, {"held_blocks", kept.blocks}};
   f.frames = d.process->names.stack_text(kept.stack);
   f.advice.push_back({"release_growth",

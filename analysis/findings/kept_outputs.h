@@ -1,4 +1,4 @@
-// Results that a validation collects, batch after batch, until its end.
+// Results that a validation collects, batch after batch.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,10 @@ struct KeptOutputs {
   uint64_t blocks = 0;
   uint64_t saved_bytes = 0;  // at the peak, had only the newest been kept
   uint32_t stack = 0;
+  bool until_end = false;  // freed before the next validation
 };
 
-// Nothing unless they matter for the peak.
+// Nothing unless they matter for the peak, or if memory grows by them from step to step.
 std::optional<KeptOutputs> outputs_kept(const DeviceEvidence& d);
 
 // The finding `creep` for them.

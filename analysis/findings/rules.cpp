@@ -5,6 +5,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "analysis/names/stack_lines.h"
 #include "proto/base/in_parallel.h"
 
 namespace tidemark {
@@ -68,6 +69,26 @@ int order_of_cause(const Finding& f) {
 
 }  // namespace
 
+namespace {
+
+// A large operation of a part that is computed for nothing: that part comes first.
+bool makes_superfluous(const Finding& cause, const Finding& f) {
+  return f.id == "one_operation_peak" &&
+         (cause.id == "unused_gradients" || cause.id == "eval_keeps_graph") &&
+         cause.severity == f.severity && cause.rank == f.rank && cause.pid == f.pid &&
+         cause.device == f.device && headline_of(cause.frames) == headline_of(f.frames);
+}
+
+void put_causes_first(std::vector<Finding>& findings) {
+  for (auto f = findings.begin(); f != findings.end(); ++f) {
+    const auto cause =
+        std::find_if(f, findings.end(), [&](const Finding& c) { return makes_superfluous(c, *f); });
+    if (cause != findings.end()) std::rotate(f, f + 1, cause + 1);
+  }
+}
+
+}  // namespace
+
 std::vector<Finding> diagnose(const Evidence& evidence) {
   std::array<std::vector<Finding>, std::size(kRules)> found;
   in_parallel(found.size(), [&](size_t i) {
@@ -106,6 +127,7 @@ void sort_findings(std::vector<Finding>& findings) {
     if (saving_a != saving_b) return saving_a > saving_b;
     return place_of_rule(a.id) < place_of_rule(b.id);
   });
+  put_causes_first(findings);
 }
 
 std::vector<std::string> finding_ids() {

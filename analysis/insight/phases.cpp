@@ -51,9 +51,9 @@ class PhaseRun {
 };
 
 void find_by_stacks(const Dictionary& names, const AllocationHistory& model,
-                    const StackRoles& roles, const Steps& steps, std::vector<Phase>& phases) {
+                    const StackRoles& roles, std::vector<Phase>& phases) {
   constexpr uint32_t kLeastForwardBirths = 4;  // a single call of a module is not a validation
-  const TrainingLines lines(model, roles, steps);
+  const TrainingLines lines(model, roles);
   const bool trains = lines.any();
   const std::vector<bool> in_module = module_stacks(names);
   PhaseRun validation(PhaseKind::kValidation, kLeastForwardBirths, phases);
@@ -161,7 +161,7 @@ std::vector<Phase> find_phases(const ProcessModel& process, const AllocationHist
   if (steps.count() >= 2 && model.seeded_blocks == 0) {
     phases.push_back({PhaseKind::kFirstStep, steps.boundaries[0], steps.boundaries[1], {}});
   }
-  find_by_stacks(process.names, model, roles, steps, phases);
+  find_by_stacks(process.names, model, roles, phases);
   find_by_marks(process, model, phases);
   join(phases);
   std::stable_sort(phases.begin(), phases.end(),

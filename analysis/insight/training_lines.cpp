@@ -11,7 +11,7 @@ namespace {
 struct Visit {
   uint64_t bytes = 0;
   uint64_t kept_bytes = 0;  // still alive when the next backward pass began
-  uint64_t used_bytes = 0;  // of those, freed before the end of its step
+  uint64_t used_bytes = 0;  // of those, freed in the course of a backward pass
   uint32_t births = 0;
 
   // A stored loss also outlives its pass, but is tiny.
@@ -19,14 +19,28 @@ struct Visit {
   bool is_used() const { return used_bytes > bytes / 100; }
 };
 
+// From the first allocation of a backward pass to its last.
+struct Span {
+  uint32_t first = 0;
+  uint32_t last = 0;
+};
+
+// `spans`: the last first.
+bool is_within(const std::vector<Span>& spans, uint32_t event) {
+  const auto span =
+      std::lower_bound(spans.begin(), spans.end(), event,
+                       [](const Span& s, uint32_t wanted) { return s.first > wanted; });
+  return span != spans.end() && event <= span->last;
+}
+
 }  // namespace
 
 // Visits the allocations from the last to the first, so that the next backward pass is known. What
 // lies between it and a pass that feeds it, as the computing of a loss, also trains.
-TrainingLines::TrainingLines(const AllocationHistory& model, const StackRoles& roles,
-                             const Steps& steps) {
+TrainingLines::TrainingLines(const AllocationHistory& model, const StackRoles& roles) {
   uint32_t next_backward = kNever;
-  uint32_t step_end = kNever;  // of that backward pass
+  std::vector<Span> backward;  // the last first
+  bool in_backward = false;
   uint32_t current = 0;
   bool others_used = false;       // memory of a later visit is, in that backward pass
   std::vector<uint32_t> between;  // lines
@@ -52,8 +66,10 @@ TrainingLines::TrainingLines(const AllocationHistory& model, const StackRoles& r
       between.clear();
       others_used = false;
       next_backward = a.birth;
-      step_end = steps.end_of_step(a.birth);
+      if (!in_backward) backward.push_back({a.birth, a.birth});
+      backward.back().first = a.birth;
     }
+    in_backward = role == StackRole::kBackward;
     if (role != StackRole::kForward) continue;
     if (const uint32_t caller = roles.caller_of(a.stack); caller != current) {
       leave();
@@ -63,7 +79,7 @@ TrainingLines::TrainingLines(const AllocationHistory& model, const StackRoles& r
     visit.bytes += a.block_bytes;
     if (next_backward == kNever || a.release <= next_backward) continue;
     visit.kept_bytes += a.block_bytes;
-    if (a.release <= step_end && a.release != kNever) visit.used_bytes += a.block_bytes;
+    if (is_within(backward, a.release)) visit.used_bytes += a.block_bytes;
   }
   leave();
 }

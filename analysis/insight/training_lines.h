@@ -1,9 +1,9 @@
 // The lines of a program that call modules, and which of them train.
 //
-// A line trains if the next backward pass uses what it allocates, that is, frees it before the end
-// of its step. A graph of a validation that some variable keeps is alive in that backward pass,
+// A line trains if a backward pass uses what it allocates, that is, frees it while it goes on. A
+// graph of a validation or of a teacher that some variable keeps is alive in that backward pass,
 // too, but survives it. Where no line's memory is freed so, because graphs are retained, being
-// alive is enough. Linear in the number of allocations.
+// alive is enough.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace tidemark {
 class TrainingLines {
  public:
   TrainingLines() = default;
-  TrainingLines(const AllocationHistory& model, const StackRoles& roles, const Steps& steps);
+  TrainingLines(const AllocationHistory& model, const StackRoles& roles);
 
   // Whether any line trains: a program without one only infers.
   bool any() const;

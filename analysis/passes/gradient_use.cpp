@@ -1,6 +1,7 @@
 #include "analysis/passes/gradient_use.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
@@ -76,15 +77,45 @@ class Search {
     return {ends.begin(), ends.end()};
   }
 
+  // Sizes of gradients to which later passes add what they free at once. A model that is no longer
+  // trained keeps gradients as well, but no pass computes them again.
+  std::set<uint64_t> sizes_added_to(const BackwardPass& pass) const {
+    constexpr size_t kPassesToSee = 8;
+    const auto freed_in = [&](const BackwardPass& of, bool& keeps) {
+      std::unordered_map<uint64_t, size_t> freed;
+      visit_gradients(of, [&](size_t i, bool kept) {
+        keeps = keeps || kept;
+        if (!kept) ++freed[all_.asked_bytes(i)];
+      });
+      return freed;
+    };
+    bool keeps = false;
+    std::unordered_map<uint64_t, size_t> own = freed_in(pass, keeps);
+    std::set<uint64_t> sizes;
+    size_t seen = 0;
+    for (const BackwardPass& later : passes_) {
+      if (later.first <= pass.first) continue;
+      bool fresh = false;  // not one of several micro-batches, which adds to all gradients
+      for (const auto& [bytes, count] : freed_in(later, fresh)) {
+        if (fresh && count > own[bytes]) sizes.insert(bytes);
+      }
+      if (fresh && ++seen == kPassesToSee) break;
+    }
+    return sizes;
+  }
+
   void find_surviving(const std::vector<uint32_t>& clearings, GradientUse& found) const {
     for (const BackwardPass& pass : passes_) {
       const size_t before = found.unused.size();
       std::map<uint32_t, bool> births;
+      std::optional<std::set<uint64_t>> added_to;  // only where needed: it visits other passes
       visit_gradients(pass, [&](size_t i, bool kept) {
         if (!kept) return;
         const auto later = std::upper_bound(clearings.begin(), clearings.end(), all_.birth(i));
-        const bool unused = static_cast<size_t>(clearings.end() - later) >= kLeastClearings &&
-                            stays(i) && all_.category(i) != Category::kGradient;
+        bool unused = static_cast<size_t>(clearings.end() - later) >= kLeastClearings && stays(i) &&
+                      all_.category(i) != Category::kGradient;
+        if (unused && !added_to) added_to = sizes_added_to(pass);
+        unused = unused && added_to->contains(all_.asked_bytes(i));
         births[all_.birth(i)] = unused;
         if (unused) found.unused.push_back(i);
       });

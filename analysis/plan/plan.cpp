@@ -314,6 +314,11 @@ void Planner::state_assumptions(const PlanChange& change, std::vector<std::strin
         "not counted");
   }
   switch (change.optimizer) {
+    case PlanOptimizer::kAdamW:
+      out.push_back(
+          "two states of the size of each weight; each step allocates one more of that size for a "
+          "moment (foreach)");
+      break;
     case PlanOptimizer::kAdamW8bit:
       out.push_back(
           "two states of one byte per weight and a factor per 256 of them; the step "

@@ -13,6 +13,7 @@ namespace {
 // FSDP2 gathers and reduces on streams of its own, whose memory is apart.
 constexpr uint64_t kGatherStream = 0xfd01;
 constexpr uint64_t kReduceStream = 0xfd02;
+constexpr uint64_t kScalarBytes = 8;  // a counter of steps
 
 class RunPlanner {
  public:
@@ -28,7 +29,9 @@ class RunPlanner {
       if (layers.empty()) return no_layers("--checkpoint");
       checkpoint(layer_passes(p_, layers, places_));
     }
-    if (adds_states()) add_states();
+    if (change_.optimizer != PlanOptimizer::kRecorded) {
+      if (Status ok = add_optimizer(); !ok) return ok.error();
+    }
     if (change_.ranks > 1 && change_.shard != PlanShard::kNone) {
       if (change_.shard == PlanShard::kZero3) {
         const Layers layers(p_);
@@ -108,15 +111,54 @@ class RunPlanner {
     return kept.empty() ? kNever : kept.back();
   }
 
-  bool adds_states() const {
-    const bool wanted = change_.optimizer == PlanOptimizer::kAdamW ||
-                        change_.optimizer == PlanOptimizer::kAdamW8bit ||
-                        change_.optimizer == PlanOptimizer::kSgdMomentum;
-    if (!wanted || p_.passes().empty()) return false;
+  // States per weight that the wanted optimizer has beyond those of the recorded one, and whether
+  // its step allocates memory that the recorded one does not.
+  struct Additions {
+    uint64_t states = 0;
+    bool temporaries = false;
+  };
+
+  // AdamW keeps two states for each weight, SGD with momentum one. AdamW's foreach implementation
+  // also allocates the square roots of one of them in each step.
+  Additions optimizer_additions(uint64_t gradient_bytes) const {
+    const PlanOptimizer wanted = change_.optimizer;
+    const bool adamw = wanted == PlanOptimizer::kAdamW || wanted == PlanOptimizer::kAdamW8bit;
+    const uint64_t states = adamw ? 2 : wanted == PlanOptimizer::kSgdMomentum ? 1 : 0;
+    uint64_t recorded = 0;
+    uint64_t temporary = 0;  // of all steps
     for (size_t i = 0; i < p_.rows(); ++i) {
-      if (p_.category(i) == Category::kOptimizerState && p_.bytes(i) > 8) return false;
+      const uint64_t bytes = p_.bytes(i) > kScalarBytes ? p_.bytes(i) : 0;
+      if (p_.category(i) == Category::kOptimizerState) {
+        recorded += bytes;
+      } else if (p_.role(i) == StackRole::kOptimizer && p_.category(i) != Category::kParameter &&
+                 p_.category(i) != Category::kGradient) {
+        temporary += bytes;
+      }
     }
-    return true;
+    const uint64_t per_weight = (recorded + gradient_bytes / 2) / gradient_bytes;
+    return {states - std::min(states, per_weight),
+            wanted == PlanOptimizer::kAdamW && temporary < gradient_bytes / 2};
+  }
+
+  Status add_optimizer() {
+    if (!p_.has_optimizer() && p_.passes().empty()) {
+      return Error{"--optimizer: the recorded program has no optimizer and no backward pass"};
+    }
+    const std::vector<uint32_t> gradients = first_gradients();
+    uint64_t bytes = 0;
+    for (const uint32_t row : gradients) bytes += p_.bytes(row);
+    if (bytes == 0) {
+      if (change_.optimizer == PlanOptimizer::kFused || change_.optimizer == PlanOptimizer::kSgd) {
+        return {};
+      }
+      return Error{
+          "--optimizer: no gradients were found in this recording, so the states of another "
+          "optimizer cannot be planned"};
+    }
+    const Additions add = optimizer_additions(bytes);
+    add_states(gradients, add.states);
+    if (add.temporaries) add_temporaries(gradients);
+    return {};
   }
 
   std::vector<uint32_t> first_gradients() const {
@@ -133,20 +175,46 @@ class RunPlanner {
   }
 
   // The first step of the optimizer follows the first backward pass.
-  void add_states() {
-    const std::vector<uint32_t> gradients = first_gradients();
-    if (gradients.empty()) return;
-    const uint32_t at = places_.after_birth(p_.passes().front().last) + 1;
-    const int states = change_.optimizer == PlanOptimizer::kSgdMomentum ? 1 : 2;
+  void add_states(const std::vector<uint32_t>& gradients, uint64_t states) {
+    const uint32_t at = optimizer_step_after(p_.passes().front());
     for (const uint32_t row : gradients) {
       uint64_t bytes = sizes_[row];
       if (change_.optimizer == PlanOptimizer::kAdamW8bit) bytes = state_bytes_8bit(bytes);
-      if (change_.ranks > 1 && change_.shard >= PlanShard::kZero1) bytes = share(bytes);
-      for (int i = 0; i < states; ++i) add_block(at, bytes, Category::kOptimizerState);
+      bytes = optimizer_share(bytes);
+      for (uint64_t i = 0; i < states; ++i) add_block(at, bytes, Category::kOptimizerState);
     }
   }
 
+  void add_temporaries(const std::vector<uint32_t>& gradients) {
+    for (const BackwardPass& pass : p_.passes()) {
+      const uint32_t at = optimizer_step_after(pass);
+      std::vector<uint32_t> blocks;
+      for (const uint32_t row : gradients) {
+        blocks.push_back(add_block(at, optimizer_share(sizes_[row]), Category::kTemporary));
+      }
+      for (const uint32_t block : blocks) free_block(at, block);
+    }
+  }
+
+  // Where a backward pass has freed what it used, the recorded optimizer has allocated its memory,
+  // and the gradients are still there.
+  uint32_t optimizer_step_after(const BackwardPass& pass) const {
+    uint32_t at = places_.after_birth(pass.last) + 1;
+    for (; at < edits_.end(); ++at) {
+      const auto [subject, kind] = log_.requests[at];
+      if (subject >= p_.rows()) break;
+      const bool frees = kind == RequestKind::kFree || kind == RequestKind::kRelease;
+      const bool optimizes = p_.role(subject) == StackRole::kOptimizer ||
+                             p_.role(subject) == StackRole::kOptimizerInit;
+      if (frees ? p_.category(subject) == Category::kGradient : !optimizes) break;
+    }
+    return at;
+  }
+
   uint64_t share(uint64_t bytes) const { return (bytes + change_.ranks - 1) / change_.ranks; }
+  uint64_t optimizer_share(uint64_t bytes) const {
+    return change_.ranks > 1 && change_.shard >= PlanShard::kZero1 ? share(bytes) : bytes;
+  }
 
   // Returns the id of the block.
   uint32_t add_block(uint32_t at, uint64_t bytes, Category category, uint64_t stream = 0) {

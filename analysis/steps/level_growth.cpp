@@ -41,6 +41,21 @@ std::vector<uint32_t> rises_of(const std::vector<double>& floor) {
   return rises;
 }
 
+// What happens once in several steps, as a validation, may begin in one step and end in the next:
+// two rises that are one.
+std::vector<uint32_t> without_halves(const std::vector<uint32_t>& rises) {
+  constexpr size_t kMostSteps = 2;
+  constexpr size_t kLeastRuns = 3;
+  std::vector<uint32_t> firsts;  // of runs of rises in consecutive steps
+  size_t length = 0;
+  for (size_t i = 0; i < rises.size(); ++i) {
+    length = i != 0 && rises[i] == rises[i - 1] + 1 ? length + 1 : 1;
+    if (length > kMostSteps) return rises;
+    if (length == 1) firsts.push_back(rises[i]);
+  }
+  return firsts.size() >= kLeastRuns ? firsts : rises;
+}
+
 // A level that goes up and down seems to rise at its end: long after the others, a rise of its own
 // is none.
 void drop_stragglers(std::vector<uint32_t>& rises) {
@@ -84,7 +99,7 @@ std::optional<LevelGrowth> find_growth(const std::vector<uint64_t>& lows) {
     lowest = std::min(lowest, static_cast<double>(lows[i]));
     floor[i] = lowest;
   }
-  const std::vector<uint32_t> rises = continued(rises_of(floor), count - 1);
+  const std::vector<uint32_t> rises = continued(without_halves(rises_of(floor)), count - 1);
   if (rises.size() < kLeastRises) return std::nullopt;
   const uint32_t first = rises.front() - 1;
   if ((count - first) * 3 < count) return std::nullopt;

@@ -225,9 +225,9 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
   const uint64_t allowed =
       allowed_by_fraction(process, device, settings.memory_fraction, w.card_bytes_);
   OwnSearch search(*model, settings, w.card_bytes_);
-  for (const TorchVersion version : possible_versions(process, options)) {
-    search.attempt(version, allowed);
-  }
+  const std::vector<TorchVersion> versions = possible_versions(process, options);
+  for (const TorchVersion version : versions) search.attempt(version, allowed);
+  w.knows_version_ = versions.size() == 1;
   OwnSearch::Best best = std::move(search).take();
   w.own_ = best.settings;
   w.recorded_allowed_ = best.limits.allowed;

@@ -95,6 +95,9 @@ class WhatIf {
   const AllocatorSettings& own_settings() const { return own_; }
   const std::string& own_conf() const { return own_conf_; }
   const Replay& own() const { return replay_; }
+  // Whether the version of torch was recorded or given; if not, it may be an older one than that
+  // of own().
+  bool knows_version() const { return knows_version_; }
   // What a reader of the predictions must know: late history, sizes already rounded ...
   const std::vector<std::string>& notes() const { return notes_; }
   uint64_t recorded_reserved_peak() const { return recorded_reserved_peak_; }
@@ -151,6 +154,7 @@ class WhatIf {
   std::string own_conf_;
   Replay replay_;
   std::vector<std::string> notes_;
+  bool knows_version_ = false;
   uint64_t recorded_reserved_peak_ = 0;
   uint64_t recorded_allocated_peak_ = 0;
   uint32_t replayed_events_ = 0;

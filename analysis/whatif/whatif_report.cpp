@@ -14,10 +14,11 @@ struct Candidate {
   AllocatorSettings settings;
 };
 
-Result<std::vector<Candidate>> parse_all(const std::vector<std::string>& confs) {
+Result<std::vector<Candidate>> parse_all(const std::vector<std::string>& confs,
+                                         const TorchVersion& version) {
   std::vector<Candidate> all;
   for (const std::string& conf : confs) {
-    const auto settings = AllocatorSettings::parse(conf);
+    const auto settings = AllocatorSettings::parse(conf, version);
     if (!settings) return settings.error();
     all.push_back({conf, *settings});
   }
@@ -41,6 +42,11 @@ void note_settings(const Candidate& c, const WhatIf& whatif, std::vector<std::st
     notes.push_back(fmt::format(
         "{}: has an effect only with a memory fraction below 1; add per_process_memory_fraction:F",
         c.conf));
+  }
+  const bool sizes_segments = c.settings.large_segment_bytes != kLargeSegmentBytes;
+  if (sizes_segments && (!whatif.knows_version() || !whatif.own().version.at_least(11))) {
+    notes.push_back(
+        fmt::format("{}: only torch 2.11 and later know large_segment_size_mb", c.conf));
   }
   for (const std::string& key : c.settings.ignored) {
     notes.push_back(fmt::format("{} does not change how device memory is allocated", key));
@@ -70,13 +76,13 @@ WhatIfDevice answer(const WhatIf& whatif, std::vector<Candidate> candidates, boo
   d.replay = whatif.own();
   d.ends_at_error = whatif.ends_at_error();
   d.notes = whatif.notes();
-  for (const Candidate& c : candidates) note_settings(c, whatif, d.notes);
   if (all) {
     for (const std::string& conf : sensible_confs()) {
-      const auto settings = AllocatorSettings::parse(conf);
+      const auto settings = AllocatorSettings::parse(conf, whatif.own().version);
       if (settings && !collects_nothing(*settings, whatif)) candidates.push_back({conf, *settings});
     }
   }
+  for (const Candidate& c : candidates) note_settings(c, whatif, d.notes);
   for (const Candidate& c : candidates) {
     d.predictions.push_back(whatif.predict(c.settings, c.conf));
   }
@@ -89,7 +95,8 @@ WhatIfDevice answer(const WhatIf& whatif, std::vector<Candidate> candidates, boo
 }  // namespace
 
 Result<WhatIfReport> make_whatif_report(const TraceModel& model, const WhatIfQuestion& question) {
-  const auto candidates = parse_all(question.confs);
+  const auto candidates =
+      parse_all(question.confs, question.options.version.value_or(TorchVersion{}));
   if (!candidates) return candidates.error();
   WhatIfReport report;
   report.path = model.path;

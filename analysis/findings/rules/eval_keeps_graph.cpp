@@ -59,7 +59,7 @@ void find_eval_keeps_graph(const Evidence& evidence, std::vector<Finding>& out) 
     const Dictionary& names = d.process->names;
     f.frames = names.stack_text(own_line(names, shares_of(d), largest_stack(by_stack)));
     f.advice.push_back({"no_grad",
-                        fmt::format("run validation under torch.no_grad() or inference_mode(): "
+                        fmt::format("run these passes under torch.no_grad() or inference_mode(): "
                                     "saves at least {}",
                                     size_text(saved)),
                         saved});

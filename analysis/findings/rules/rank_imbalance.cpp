@@ -1,6 +1,9 @@
 // One rank needs more than the others.
 #include <fmt/format.h>
 
+#include <set>
+
+#include "analysis/findings/growth.h"
 #include "analysis/findings/rules.h"
 #include "analysis/names/stack_lines.h"
 #include "analysis/ranks/ranks.h"
@@ -33,6 +36,45 @@ const StackExcess* largest_of_its_own(const RankComparison& ranks) {
   return exclusive > shared ? largest : nullptr;
 }
 
+// Whether most of the excess is at lines that allocate what grows on this rank from step to step.
+bool is_growth(const RankComparison& ranks, const DeviceEvidence& d, uint64_t extra) {
+  if (!grows(d)) return false;
+  std::set<std::string> lines;
+  for (const StackGrowth& g : d.steps.growing) {
+    lines.insert(headline_of(d.process->names.stack_text(g.stack)));
+  }
+  uint64_t bytes = 0;
+  for (const StackExcess& e : ranks.stacks) {
+    if (e.bytes > e.typical_bytes && lines.contains(headline_of(e.frames))) {
+      bytes += e.bytes - e.typical_bytes;
+    }
+  }
+  return bytes >= extra / 2;
+}
+
+Advice advice_for(const RankComparison& ranks, const DeviceEvidence& d, const StackExcess* own,
+                  uint64_t extra) {
+  if (own != nullptr) {
+    return {"move_extras",
+            fmt::format("only this rank runs {}: move what it keeps to host memory, or spread it "
+                        "over the ranks: saves {}",
+                        place_of(own->own_frames), size_text(extra)),
+            extra};
+  }
+  if (is_growth(ranks, d, extra)) {
+    return {"stop_growth",
+            fmt::format("memory grows on this rank with every step (see {}), and most of the "
+                        "difference is that growth: stop it first",
+                        grows_by_graphs(d) ? "retained_graph" : "creep"),
+            0};
+  }
+  return {"balance_ranks",
+          fmt::format("the same lines hold more memory on this rank: give every rank the same "
+                      "amount of data: saves {}",
+                      size_text(extra)),
+          extra};
+}
+
 }  // namespace
 
 void find_rank_imbalance(const Evidence& evidence, std::vector<Finding>& out) {
@@ -58,18 +100,7 @@ void find_rank_imbalance(const Evidence& evidence, std::vector<Finding>& out) {
   } else if (!ranks.stacks.empty()) {
     f.frames = ranks.stacks.front().frames;
   }
-  f.advice.push_back(
-      own != nullptr
-          ? Advice{"move_extras",
-                   fmt::format("only this rank runs {}: move what it keeps to host memory, or "
-                               "spread it over the ranks: saves {}",
-                               place_of(own->own_frames), size_text(extra)),
-                   extra}
-          : Advice{"balance_ranks",
-                   fmt::format("the same lines hold more memory on this rank: give every rank the "
-                               "same amount of data: saves {}",
-                               size_text(extra)),
-                   extra});
+  f.advice.push_back(advice_for(ranks, *d, own, extra));
   out.push_back(std::move(f));
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "analysis/findings/growth.h"
+#include "analysis/findings/kept_losses.h"
 #include "analysis/findings/left_graphs.h"
 #include "analysis/findings/rules.h"
 #include "analysis/wording.h"
@@ -12,7 +13,16 @@ namespace tidemark {
 
 namespace {
 
-Advice detach(uint64_t saved) {
+Advice let_go(const DeviceEvidence& d, uint64_t saved) {
+  if (!kept_graphs_have_losses(d)) {
+    return {"release_results",
+            fmt::format("something keeps the results of this call, from which no loss was "
+                        "computed: a list, an attribute, or an exception whose traceback holds "
+                        "the variables of its functions. Release it, or keep detached copies: "
+                        "saves {}",
+                        size_text(saved)),
+            saved};
+  }
   return {"detach",
           fmt::format("keep loss.item() or loss.detach() instead of the loss, and avoid "
                       "retain_graph: saves {}",
@@ -29,7 +39,7 @@ void find_at_failure(const DeviceEvidence& d, std::vector<Finding>& out) {
                                     left->steps, size_text(left->bytes_per_step)));
   f.evidence = {{"steps", left->steps}, {"bytes_per_step", left->bytes_per_step}};
   f.frames = d.process->names.stack_text(left->stack);
-  f.advice.push_back(detach(left->saved_bytes));
+  f.advice.push_back(let_go(d, left->saved_bytes));
   out.push_back(std::move(f));
 }
 
@@ -51,7 +61,7 @@ void find_retained_graph(const Evidence& evidence, std::vector<Finding>& out) {
     if (full != 0) f.evidence.emplace_back("full_at_step", full);
     f.frames = d.process->names.stack_text(d.steps.growing.front().stack);
     const uint64_t saved = saved_by_letting_go(d, Keep::kNothing);
-    f.advice.push_back(detach(saved));
+    f.advice.push_back(let_go(d, saved));
     out.push_back(std::move(f));
   }
 }

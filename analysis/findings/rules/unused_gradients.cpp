@@ -135,11 +135,12 @@ void find_unused_gradients(const Evidence& evidence, std::vector<Finding>& out) 
                   {"activation_bytes", without.activation_bytes()},
                   {"allocated_peak_bytes", d.peak_bytes()}};
     f.frames = d.process->names.stack_text(without.stack());
-    f.advice.push_back({"no_grad",
-                        fmt::format("run the part that is not trained under torch.no_grad(), or "
-                                    "call requires_grad_(False) on its parameters: saves {}",
-                                    size_text(saved)),
-                        saved});
+    f.advice.push_back(
+        {"no_grad",
+         fmt::format("run the part that is not trained under torch.no_grad(), or "
+                     "call requires_grad_(False) on its parameters: saves at least {}",
+                     size_text(saved)),
+         saved});
     out.push_back(std::move(f));
   }
 }

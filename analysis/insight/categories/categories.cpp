@@ -1,6 +1,7 @@
 #include "analysis/insight/categories/categories.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string_view>
 #include <tuple>
@@ -13,6 +14,7 @@
 #include "analysis/insight/categories/older_blocks.h"
 #include "analysis/insight/categories/serving_cache.h"
 #include "analysis/insight/categories/stacks_through.h"
+#include "analysis/insight/categories/workspace_stacks.h"
 #include "analysis/insight/training_lines.h"
 #include "analysis/names/module_stacks.h"
 
@@ -63,10 +65,11 @@ class Categorizer {
         model_(model),
         roles_(roles),
         steps_(steps),
-        lines_(model, roles, steps),
+        lines_(model, roles),
         cache_(process, model, roles, steps),
         of_fsdp_(stacks_through(process.names, is_fsdp)),
         of_constructor_(stacks_through(process.names, is_constructor)),
+        of_workspace_(workspace_stacks(process.names)),
         marks_(optimizer_events(process, model)),
         ends_(process.names.stack_count() + 1) {}
 
@@ -177,6 +180,7 @@ class Categorizer {
 
   void survey() {
     survey_failure();
+    survey_results();
     std::unordered_set<uint64_t> made_sizes;  // of parameters that the history allocates
     bool in_pass = false;
     for (size_t i = 0; i < model_.allocations.size(); ++i) {
@@ -221,6 +225,18 @@ class Categorizer {
     }
   }
 
+  // A layer that keeps several blocks of a workspace's size, on one stream, keeps its results.
+  void survey_results() {
+    std::map<std::pair<uint32_t, uint64_t>, uint32_t> counts;  // by stack and stream
+    for (size_t i = 0; i < model_.allocations.size(); ++i) {
+      const Allocation& a = model_.allocations[i];
+      if (a.seeded || !stays(a) || !is_workspace_size(a.asked_bytes())) continue;
+      if (roles_.of(a.stack) != StackRole::kForward) continue;
+      results_like_workspaces_[a.stack] =
+          std::max(results_like_workspaces_[a.stack], ++counts[{a.stack, a.stream}]);
+    }
+  }
+
   // The forward pass before a backward pass, or before another forward pass. A graph that no
   // backward pass uses is alive as a whole when the pass ends. One of a few operations only shows
   // if the results of several, and most bytes, are still alive when the next pass begins.
@@ -235,7 +251,8 @@ class Categorizer {
       if (a.block_bytes > kSmallBytes && !workspaces_.contains(a.birth)) {
         large.add(a, meets(a, next_pass));
       }
-      if (!meets(a, end) || a.release > backward || is_weight_copy(a)) continue;
+      const bool used = a.release > backward && !validates_at(a.stack);
+      if (!meets(a, end) || used || is_weight_copy(a)) continue;
       ++blocks;
       if (stacks.size() < kGraph.stacks) stacks.insert(a.stack);
     }
@@ -268,6 +285,10 @@ class Categorizer {
   // Each thread that multiplies has one for each of its streams: the first of the size that stays.
   void note_workspace(const Allocation& a) {
     if (!stays(a)) return;
+    if (a.stack < of_workspace_.size() && of_workspace_[a.stack]) {
+      workspaces_.insert(a.birth);
+      return;
+    }
     // The one of cublasLt follows that of cuBLAS; in the backward pass, a gradient may.
     const bool follows = roles_.of(a.stack) == StackRole::kForward &&
                          a.stack == last_workspace_.stack && a.stream == last_workspace_.stream &&
@@ -459,6 +480,7 @@ class Categorizer {
   ServingCache cache_;
   const std::vector<bool> of_fsdp_;         // by stack
   const std::vector<bool> of_constructor_;  // by stack
+  const std::vector<bool> of_workspace_;    // by stack
   std::vector<uint32_t> marks_;
   KnownSizes known_;
   Categories out_;
@@ -466,7 +488,7 @@ class Categorizer {
   std::unordered_set<uint32_t> workspaces_;                        // events of their births
   Allocation last_workspace_;                                      // of cuBLAS
   std::unordered_map<uint32_t, LineRounds> rounds_;                // of the program's own lines
-  std::vector<Ends> ends_;   // by stack; the last one: of stacks that are not known
+  std::vector<Ends> ends_;       // by stack; the last one: of stacks that are not known
   uint64_t forward_births_ = 0;  // allocations of forward passes, in the survey
   uint32_t step_begin_ = 0;      // of the step that end_of_next_step() looked at
   uint32_t step_end_ = 0;

@@ -141,7 +141,13 @@ Status read_option(const Option& option, AllocatorSettings& settings) {
   if (option.list) return bad_value(option, "a single value");
   if (key == "expandable_segments") return read_bool(option, settings.rules.expandable_segments);
   if (key == "max_split_size_mb") return read_mib(option, 20, settings.rules.max_split_bytes);
-  if (key == "large_segment_size_mb") return read_mib(option, 10, settings.large_segment_bytes);
+  if (key == "large_segment_size_mb") {
+    if (!settings.version.at_least(11)) {
+      return Error{fmt::format("torch {} has no setting '{}', which came with 2.11",
+                               settings.version.text(), key)};
+    }
+    return read_mib(option, 10, settings.large_segment_bytes);
+  }
   if (key == "max_non_split_rounding_mb") {
     return read_mib(option, 20, settings.max_non_split_bytes);
   }

@@ -189,6 +189,26 @@ TEST(Causes, TeacherRunWithGradients) {
   EXPECT_EQ(distillation(Teacher::kCleared).alarms(), Ids{});
 }
 
+// Cross-validation: the models of earlier folds stay, each with the gradients of its last step,
+// which its optimizer used.
+TEST(Causes, GradientsOfEarlierModelsWereUsed) {
+  const Trace folds([](Story& s, uint32_t) {
+    for (int fold = 0; fold < 4; ++fold) {
+      Model model(s);
+      Blocks gradients;
+      for (int i = 0; i < 5; ++i) {
+        const Blocks kept = model.forward("train train.py:10");
+        for (const uint64_t block : gradients) s.free(block);
+        gradients.clear();
+        model.backward(kept, gradients);
+        s.optimizer_mark();
+        s.free(s.alloc(kMiB, s.optimizer("_single_tensor_sgd")));
+      }
+    }
+  });
+  EXPECT_TRUE(folds.finding("unused_gradients").id.empty());
+}
+
 // zero_grad(set_to_none=False): gradients stay, and every later pass adds to them.
 TEST(Causes, GradientsThatAreSetToZeroAreUsed) {
   const Trace zeroed([](Story& s, uint32_t) {

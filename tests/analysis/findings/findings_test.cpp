@@ -620,6 +620,44 @@ TEST(Findings, RankWithMoreData) {
   EXPECT_EQ(trace.finding("rank_imbalance").advice[0].action, "balance_ranks");
 }
 
+// The growth is the cause; the difference between the ranks follows from it.
+TEST(Findings, RankThatLeaksIsNotOneWithMoreData) {
+  const Trace trace(
+      [](Story& s, uint32_t rank) {
+        Training t(s, {});
+        for (int i = 0; i < 20; ++i) {
+          t.step();
+          const uint64_t logged = s.alloc(16 * kMiB, s.user(77));
+          if (rank != 1) s.free(logged);
+        }
+      },
+      3, true);
+  EXPECT_EQ(trace.alarms(), (Ids{"creep", "rank_imbalance"}));
+  EXPECT_EQ(trace.finding("rank_imbalance").rank, 1);
+  EXPECT_EQ(trace.finding("rank_imbalance").advice[0].action, "stop_growth");
+}
+
+// Some batches are given up after their forward pass, and something keeps their results.
+TEST(Findings, GraphsFromWhichNoLossWasComputed) {
+  const auto action = [](bool loss) {
+    const Trace trace([loss](Story& s, uint32_t) {
+      Training t(s, {});
+      for (int i = 0; i < 24; ++i) {
+        if (i % 2 == 1) {
+          t.forward();
+          if (loss) s.alloc(4, s.user(11));
+        }
+        t.step();
+      }
+    });
+    EXPECT_EQ(trace.alarms(), (Ids{"retained_graph"}));
+    const Finding f = trace.finding("retained_graph");
+    return f.advice.empty() ? "" : f.advice[0].action;
+  };
+  EXPECT_EQ(action(false), "release_results");
+  EXPECT_EQ(action(true), "detach");
+}
+
 TEST(Findings, NcclBuffersOfManyCommunicators) {
   const auto run = [](int communicators) {
     return Trace([communicators](Story& s, uint32_t) {

@@ -78,6 +78,25 @@ TEST(Validation, AGraphThatIsKeptUntilTheNextOne) {
                           [](const PhaseReport& p) { return p.kind == PhaseKind::kValidation; }));
 }
 
+// A teacher in every step, of whose results only a detached copy is used: its graph is alive in the
+// student's backward pass, which frees nothing of it.
+TEST(Validation, ATeacherWhoseGraphNoBackwardPassUses) {
+  const auto run = [](bool graph) {
+    return Trace([graph](Story& s, uint32_t) {
+      Training t(s, {});
+      for (int i = 0; i < 10; ++i) {
+        Blocks taught = t.forward(1, "train train.py:20");
+        if (!graph) free_all(s, taught);
+        t.step();
+        free_all(s, taught);
+      }
+    });
+  };
+  EXPECT_EQ(run(true).alarms(), (Ids{"eval_keeps_graph"}));
+  EXPECT_EQ(headline_of(run(true).finding("eval_keeps_graph").frames), "train train.py:20");
+  EXPECT_TRUE(run(false).finding("eval_keeps_graph").id.empty());
+}
+
 // A network of three operations: its graph keeps two of their results.
 class Small {
  public:

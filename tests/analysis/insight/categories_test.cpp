@@ -36,6 +36,38 @@ TEST(Categories, WhatAListKeepsIsNoInput) {
   EXPECT_EQ(bytes_at(trace, "load train.py:5", Category::kInput), 12 * 8 * kMiB);
 }
 
+// A layer whose results have the size of cuBLAS's workspace, and are kept from every step.
+TEST(Categories, KeptResultsOfAWorkspacesSizeAreNone) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 4; ++i) s.alloc(20 * kMiB, s.setup());
+    for (int step = 0; step < 8; ++step) {
+      s.alloc(32 * kMiB, s.forward(3));
+      const uint64_t gradient = s.alloc(20 * kMiB, 0);
+      s.free(s.alloc(20 * kMiB, s.optimizer("_multi_tensor_adam")));
+      s.free(gradient);
+    }
+  });
+  EXPECT_EQ(bytes_at(trace, "forward torch/nn/modules/op.py:3", Category::kWorkspace), 0U);
+}
+
+// Native frames say what a block is, whatever its size.
+TEST(Categories, WorkspacesThatNativeFramesName) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 4; ++i) s.alloc(20 * kMiB, s.setup());
+    for (int token = 0; token < 40; ++token) {
+      if (token == 3) {
+        s.alloc(kMiB, s.stack({"at::cuda::getCUDABlasLtWorkspace() CublasHandlePool.cpp:1",
+                               "forward torch/nn/modules/op.py:3",
+                               "_call_impl torch/nn/modules/module.py:1", "serve serve.py:10"}));
+      }
+      s.free(s.alloc(3 * kMiB, s.forward(3)));
+    }
+  });
+  EXPECT_EQ(bytes_at(trace, "at::cuda::getCUDABlasLtWorkspace() CublasHandlePool.cpp:1",
+                     Category::kWorkspace),
+            kMiB);
+}
+
 // Buffers that a layer makes one after the other, keeps, and uses in turn; another line keeps one
 // more result of every step.
 TEST(Categories, BuffersTakenInTurnAreWorkspaces) {

@@ -181,6 +181,33 @@ TEST(Plan, OptimizersAndPrecision) {
   expect_close(outcome.likely.reserved_peak, real.reserved_peak(), 0.01);
 }
 
+TEST(Plan, OptimizersWithMoreStates) {
+  using Optimizer = TransformerShape::Optimizer;
+  const std::pair<PlanOptimizer, Optimizer> kinds[] = {
+      {PlanOptimizer::kAdamW, Optimizer::kForeach}, {PlanOptimizer::kAdamW8bit, Optimizer::kBytes}};
+  for (const Optimizer from : {Optimizer::kSgd, Optimizer::kMomentum, Optimizer::kFused}) {
+    for (const auto& [plan, to] : kinds) {
+      TransformerShape recorded;
+      recorded.optimizer = from;
+      TransformerShape real;
+      real.optimizer = to;
+      PlanChange change;
+      change.optimizer = plan;
+      const TransformerRun before(recorded);
+      const TransformerRun after(real);
+      const PlanOutcome outcome = planned(*planner_of(before.process()), change);
+      uint64_t requested = 0;
+      for (const CategoryBytes& c : outcome.categories) requested += c.planned;
+      SCOPED_TRACE(static_cast<int>(from));
+      SCOPED_TRACE(static_cast<int>(to));
+      expect_close(requested, after.process().framework[0].requested_peak.bytes, 0.0005);
+      // The states follow each other in another order, and take other free blocks.
+      expect_close(outcome.likely.allocated_peak, after.allocated_peak(), 0.01);
+      expect_close(outcome.likely.reserved_peak, after.reserved_peak(), 0.01);
+    }
+  }
+}
+
 TEST(Plan, CheckpointedLayersRunAgain) {
   for (const bool matrices : {false, true}) {
     TransformerShape shape;

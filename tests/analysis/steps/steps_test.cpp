@@ -558,6 +558,16 @@ TEST(Steps, ALevelThatGoesUpAndDownDoesNotGrow) {
   EXPECT_TRUE(find_growth(lows).has_value());
 }
 
+// A validation in every fifth step that keeps its results, and crosses the boundary of a step.
+TEST(Steps, ARiseThatTakesTwoStepsIsOne) {
+  std::vector<uint64_t> lows;
+  for (uint64_t i = 0; i < 40; ++i) lows.push_back((137 + 32 * (i / 5)) * kMiB);
+  for (size_t i = 4; i < lows.size(); i += 5) lows[i] += 4 * kMiB;
+  const auto growth = find_growth(lows);
+  ASSERT_TRUE(growth.has_value());
+  EXPECT_NEAR(growth->bytes_per_step, 32.0 / 5 * kMiB, 0.5 * kMiB);
+}
+
 TEST(StackRoles, CompiledBackwardPassIsNoForwardPass) {
   const Trace trace([](Story& s, uint32_t) {
     s.alloc(kMiB, s.stack({"call cuv.py:12", "forward model.py:5",

@@ -80,6 +80,12 @@ TEST(AllocatorSettings, OneDivisionRoundedUpToPowersOfTwoBefore24) {
   EXPECT_EQ(now.rules.round(5 * kMib), 5 * kMib);
 }
 
+TEST(AllocatorSettings, SegmentsHaveASettingFrom211On) {
+  EXPECT_FALSE(AllocatorSettings::parse("large_segment_size_mb:32", {2, 4}));
+  EXPECT_FALSE(AllocatorSettings::parse("large_segment_size_mb:32", {2, 10}));
+  EXPECT_TRUE(AllocatorSettings::parse("large_segment_size_mb:32", {2, 11}));
+}
+
 TEST(AllocatorSettings, SizesSegments) {
   const auto s = parsed("large_segment_size_mb:32");
   EXPECT_EQ(s.segment_bytes(kMib), 2 * kMib);

@@ -1,0 +1,24 @@
+// Stacks in which PyTorch takes a workspace for cuBLAS or cublasLt, where native frames say so.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "analysis/names/dictionary.h"
+
+namespace tidemark {
+
+// By stack id. The functions are those of PyTorch's CUDABlas.cpp and CublasHandlePool.cpp.
+inline std::vector<bool> workspace_stacks(const Dictionary& names) {
+  std::vector<bool> takes(names.stack_count(), false);
+  for (uint32_t id = 1; id < takes.size(); ++id) {
+    const std::string_view function = names.string(names.frame(names.stack(id).frame).function);
+    const uint32_t parent = names.stack(id).parent;
+    takes[id] = function.find("setWorkspaceForHandle") != function.npos ||
+                function.find("BlasLtWorkspace") != function.npos || (parent < id && takes[parent]);
+  }
+  return takes;
+}
+
+}  // namespace tidemark
