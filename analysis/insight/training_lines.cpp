@@ -19,7 +19,8 @@ struct Visit {
   bool is_used() const { return used_bytes > bytes / 100; }
 };
 
-// From the first allocation of a backward pass to its last.
+// From the first allocation of a backward pass to its last. What a pass that ran out of memory would
+// have freed goes as the exception does.
 struct Span {
   uint32_t first = 0;
   uint32_t last = 0;
@@ -33,6 +34,14 @@ bool is_within(const std::vector<Span>& spans, uint32_t event) {
   return span != spans.end() && event <= span->last;
 }
 
+// Whether memory ran out between two allocations.
+bool failed_between(const AllocationHistory& model, uint32_t from, uint32_t to) {
+  const auto failure =
+      std::lower_bound(model.failures.begin(), model.failures.end(), from,
+                       [](const FailedAllocation& f, uint32_t event) { return f.event < event; });
+  return failure != model.failures.end() && failure->event <= to;
+}
+
 }  // namespace
 
 // Visits the allocations from the last to the first, so that the next backward pass is known. What
@@ -41,6 +50,7 @@ TrainingLines::TrainingLines(const AllocationHistory& model, const StackRoles& r
   uint32_t next_backward = kNever;
   std::vector<Span> backward;  // the last first
   bool in_backward = false;
+  uint32_t later = kNever;  // the birth of the allocation visited before
   uint32_t current = 0;
   bool others_used = false;       // memory of a later visit is, in that backward pass
   std::vector<uint32_t> between;  // lines
@@ -66,10 +76,12 @@ TrainingLines::TrainingLines(const AllocationHistory& model, const StackRoles& r
       between.clear();
       others_used = false;
       next_backward = a.birth;
-      if (!in_backward) backward.push_back({a.birth, a.birth});
+      const uint32_t last = failed_between(model, a.birth, later) ? kNever - 1 : a.birth;
+      if (!in_backward) backward.push_back({a.birth, last});
       backward.back().first = a.birth;
     }
     in_backward = role == StackRole::kBackward;
+    later = a.birth;
     if (role != StackRole::kForward) continue;
     if (const uint32_t caller = roles.caller_of(a.stack); caller != current) {
       leave();

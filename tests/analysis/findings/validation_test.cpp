@@ -97,6 +97,22 @@ TEST(Validation, ATeacherWhoseGraphNoBackwardPassUses) {
   EXPECT_TRUE(run(false).finding("eval_keeps_graph").id.empty());
 }
 
+// The exception of an error in the backward pass lets go of the graph.
+TEST(Validation, AGraphOfAPassThatRanOutOfMemoryIsUsed) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    Blocks first = t.forward(1, "train train.py:20");
+    Blocks second = t.forward();
+    const uint64_t passed = s.alloc(8 * kMiB, 0);
+    free_all(s, second);
+    s.alloc(2 * kMiB, 0);
+    s.run_out(64 * kMiB, 0, 0);
+    s.free(passed);
+    free_all(s, first);
+  });
+  EXPECT_TRUE(trace.finding("eval_keeps_graph").id.empty());
+}
+
 // A network of three operations: its graph keeps two of their results.
 class Small {
  public:
