@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -61,5 +62,37 @@ StyledText styled(std::string_view format, const Args&... args) {
   text.text_ = formatted(safe_argument(args)...);
   return text;
 }
+
+// The base of an output that is written line by line, with colours or without.
+class StyledLines {
+ protected:
+  explicit StyledLines(bool colour) : colour_(colour) {}
+  ~StyledLines() = default;
+
+  StyledText paint(std::string_view text, std::string_view code) const {
+    return StyledText::painted(text, colour_ ? code : "");
+  }
+  StyledText bold(std::string_view text) const { return paint(text, "1"); }
+  StyledText dim(std::string_view text) const { return paint(text, "2"); }
+  StyledText red(std::string_view text) const { return paint(text, "1;31"); }
+  StyledText yellow(std::string_view text) const { return paint(text, "33"); }
+
+  void line(const StyledText& text = "") {
+    out_ += text.text();
+    out_ += '\n';
+  }
+  void device_title(int64_t rank, int64_t device, std::string_view card) {
+    std::string title = fmt::format("cuda:{}", device);
+    if (!card.empty()) title += fmt::format("  {}", card);
+    if (rank >= 0) title = fmt::format("rank {}  ", rank) + title;
+    line();
+    line(bold(title));
+  }
+
+  std::string out_;
+
+ private:
+  bool colour_;
+};
 
 }  // namespace tidemark

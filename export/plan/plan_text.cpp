@@ -22,9 +22,9 @@ std::string in_words(Category category) {
   return words;
 }
 
-class TextPlan {
+class TextPlan : StyledLines {
  public:
-  TextPlan(const PlanReport& report, bool colour) : report_(report), colour_(colour) {}
+  TextPlan(const PlanReport& report, bool colour) : StyledLines(colour), report_(report) {}
 
   std::string run() {
     line(bold(report_.path));
@@ -33,22 +33,8 @@ class TextPlan {
   }
 
  private:
-  StyledText paint(std::string_view text, std::string_view code) const {
-    return StyledText::painted(text, colour_ ? code : "");
-  }
-  StyledText bold(std::string_view text) const { return paint(text, "1"); }
-  StyledText dim(std::string_view text) const { return paint(text, "2"); }
-  void line(const StyledText& text = "") {
-    out_ += text.text();
-    out_ += '\n';
-  }
-
   void device(const PlanDevice& d) {
-    line();
-    std::string title = fmt::format("cuda:{}", d.device);
-    if (!d.card_name.empty()) title += "  " + d.card_name;
-    if (d.rank >= 0) title = fmt::format("rank {}  ", d.rank) + title;
-    line(bold(title));
+    device_title(d.rank, d.device, d.card_name);
     line(styled("  recorded  {} reserved, {} allocated{}",
                 bold(size_text(d.recorded_reserved_peak)), size_text(d.recorded_allocated_peak),
                 d.ends_at_error ? "; the recording ends with an out-of-memory error"
@@ -199,8 +185,6 @@ class TextPlan {
   }
 
   const PlanReport& report_;
-  bool colour_;
-  std::string out_;
 };
 
 }  // namespace

@@ -24,10 +24,13 @@ namespace tidemark {
 
 namespace {
 
-class TextReport {
+class TextReport : StyledLines {
  public:
   TextReport(const Report& report, const TextOptions& options)
-      : report_(report), options_(options), summarized_(is_summarized(report)) {}
+      : StyledLines(options.colour),
+        report_(report),
+        options_(options),
+        summarized_(is_summarized(report)) {}
 
   std::string run() {
     head();
@@ -60,19 +63,6 @@ class TextReport {
   }
 
  private:
-  StyledText paint(std::string_view text, std::string_view code) const {
-    return StyledText::painted(text, options_.colour ? code : "");
-  }
-  StyledText bold(std::string_view text) const { return paint(text, "1"); }
-  StyledText dim(std::string_view text) const { return paint(text, "2"); }
-  StyledText red(std::string_view text) const { return paint(text, "1;31"); }
-  StyledText yellow(std::string_view text) const { return paint(text, "33"); }
-
-  void line(const StyledText& text = "") {
-    out_ += text.text();
-    out_ += '\n';
-  }
-
   std::string clipped(std::string_view unsafe, size_t used) const {
     const size_t room = options_.width > used + 20 ? options_.width - used : 20;
     const std::string safe = safe_text(unsafe);
@@ -516,7 +506,6 @@ class TextReport {
   const Report& report_;
   const TextOptions& options_;
   bool summarized_;
-  std::string out_;
   // Rank and detail -> the finding that it was printed for.
   std::map<std::pair<int64_t, std::string>, std::string> advised_;
 };

@@ -18,9 +18,9 @@ std::string conf_name(std::string_view conf) {
   return conf.empty() ? "default settings" : std::string(conf);
 }
 
-class TextWhatIf {
+class TextWhatIf : StyledLines {
  public:
-  TextWhatIf(const WhatIfReport& report, bool colour) : report_(report), colour_(colour) {}
+  TextWhatIf(const WhatIfReport& report, bool colour) : StyledLines(colour), report_(report) {}
 
   std::string run() {
     line(bold(report_.path));
@@ -29,23 +29,8 @@ class TextWhatIf {
   }
 
  private:
-  StyledText paint(std::string_view text, std::string_view code) const {
-    return StyledText::painted(text, colour_ ? code : "");
-  }
-  StyledText bold(std::string_view text) const { return paint(text, "1"); }
-  StyledText dim(std::string_view text) const { return paint(text, "2"); }
-
-  void line(const StyledText& text = "") {
-    out_ += text.text();
-    out_ += '\n';
-  }
-
   void device(const WhatIfDevice& d) {
-    line();
-    std::string title = fmt::format("cuda:{}", d.device);
-    if (!d.card_name.empty()) title += "  " + d.card_name;
-    if (d.rank >= 0) title = fmt::format("rank {}  ", d.rank) + title;
-    line(bold(title));
+    device_title(d.rank, d.device, d.card_name);
     line(styled("  peaks recorded with {}: {} reserved, {} allocated", conf_name(d.own_conf),
                 bold(size_text(d.recorded_reserved_peak)), size_text(d.recorded_allocated_peak)));
     faith(d);
@@ -204,8 +189,6 @@ class TextWhatIf {
   }
 
   const WhatIfReport& report_;
-  bool colour_;
-  std::string out_;
 };
 
 }  // namespace
