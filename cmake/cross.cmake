@@ -15,6 +15,7 @@ if(TIDEMARK_CROSS_ROOT)
   foreach(kind LIBRARY INCLUDE PACKAGE)
     set(CMAKE_FIND_ROOT_PATH_MODE_${kind} ONLY)
   endforeach()
+  set(CMAKE_CROSSCOMPILING_EMULATOR qemu-${TIDEMARK_CROSS} -L ${TIDEMARK_CROSS_ROOT})
   # What the libraries need in their turn; Debian keeps some of them in /lib.
   foreach(place usr/lib lib)
     string(APPEND CMAKE_EXE_LINKER_FLAGS_INIT
