@@ -76,8 +76,8 @@ int run(const Options& options) {
   for (const std::string& text : done->failed) warn(text);
   const std::string task =
       share.count > 1 ? fmt::format("task {} of {}: ", share.index, share.count) : "";
-  std::string line = fmt::format("{}{}: {} prepared", task, options.path,
-                                 counted(done->made, "trace"));
+  std::string line =
+      fmt::format("{}{}: {} prepared", task, options.path, counted(done->made, "trace"));
   if (done->fresh != 0) line += fmt::format(", {} already were", counted(done->fresh, "trace"));
   print_line(line);
   if (done->failed.empty()) return kOk;
@@ -96,13 +96,10 @@ void add_prepare(CLI::App& app, int& code) {
                    "number of threads (default: one per processor of the task)")
       ->check(CLI::Range(1, 256));
   command->footer(
-      "Summaries are kept in DIR/.tidemark. Under srun, mpirun or torchrun the hosts of the job "
-      "are\n"
-      "split among the tasks. Running it again makes only what is missing or outdated; if one "
-      "trace\n"
-      "changed, all of its host. Traces that cannot be read are named and do not stop the others; "
-      "the\n"
-      "exit status is then 1.\n"
+      "Summaries are kept in DIR/.tidemark. Under srun, mpirun or torchrun the hosts of the job\n"
+      "are split among the tasks. Running it again makes only what is missing or outdated; if one\n"
+      "trace changed, all of its host. Traces that cannot be read are named and do not stop the\n"
+      "others; the exit status is then 1.\n"
       "Examples:\n"
       "  tidemark prepare out/\n"
       "  srun -n 64 tidemark prepare out/");

@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "analysis/findings/scalar_size.h"
 #include "analysis/history/allocator_rules.h"
 
 namespace tidemark {
 
 namespace {
-
-constexpr uint64_t kScalarBytes = 8;
-constexpr uint64_t kLeastBlock = 512;  // of a scalar, where the requested bytes were not recorded
 
 class Search {
  public:
@@ -41,9 +39,7 @@ class Search {
   }
 
  private:
-  bool is_scalar(size_t i) const {
-    return all_.asked_bytes(i) <= kScalarBytes || all_.asked_bytes(i) == kLeastBlock;
-  }
+  bool is_scalar(size_t i) const { return is_scalar_size(all_.asked_bytes(i)); }
   bool stays(size_t i) const {
     if (all_.seeded(i) || all_.block_bytes(i) <= kSmallBytes) return false;
     const uint32_t end = d_.steps.end_of_step(all_.birth(i));

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <map>
+#include <string>
 #include <string_view>
+#include <tuple>
 
 #include "analysis/names/stack_lines.h"
 #include "proto/base/in_parallel.h"
@@ -67,24 +70,39 @@ int order_of_cause(const Finding& f) {
   return f.id == "memory_fraction" ? 1 : 2;
 }
 
-}  // namespace
+// What a cause and its effect have in common.
+using WhereFound = std::tuple<std::string, int64_t, int64_t, int64_t, std::string>;
 
-namespace {
-
-// A large operation of a part that is computed for nothing: that part comes first.
-bool makes_superfluous(const Finding& cause, const Finding& f) {
-  return f.id == "one_operation_peak" &&
-         (cause.id == "unused_gradients" || cause.id == "eval_keeps_graph") &&
-         cause.severity == f.severity && cause.rank == f.rank && cause.pid == f.pid &&
-         cause.device == f.device && headline_of(cause.frames) == headline_of(f.frames);
+WhereFound where_found(const Finding& f) {
+  return {f.severity, f.rank, f.pid, f.device, headline_of(f.frames)};
 }
 
+// A large operation of a part that is computed for nothing comes after that part.
 void put_causes_first(std::vector<Finding>& findings) {
-  for (auto f = findings.begin(); f != findings.end(); ++f) {
-    const auto cause =
-        std::find_if(f, findings.end(), [&](const Finding& c) { return makes_superfluous(c, *f); });
-    if (cause != findings.end()) std::rotate(f, f + 1, cause + 1);
+  const auto is_effect = [](const Finding& f) { return f.id == "one_operation_peak"; };
+  const auto is_cause = [](const Finding& f) {
+    return f.id == "unused_gradients" || f.id == "eval_keeps_graph";
+  };
+  std::map<WhereFound, size_t> last_cause;
+  for (size_t i = 0; i < findings.size(); ++i) {
+    if (is_cause(findings[i])) last_cause[where_found(findings[i])] = i;
   }
+  if (last_cause.empty()) return;
+  std::map<size_t, std::vector<Finding>> waiting;  // by their cause
+  std::vector<Finding> ordered;
+  for (size_t i = 0; i < findings.size(); ++i) {
+    const auto cause =
+        is_effect(findings[i]) ? last_cause.find(where_found(findings[i])) : last_cause.end();
+    if (cause != last_cause.end() && cause->second > i) {
+      waiting[cause->second].push_back(std::move(findings[i]));
+      continue;
+    }
+    ordered.push_back(std::move(findings[i]));
+    if (const auto effects = waiting.find(i); effects != waiting.end()) {
+      std::move(effects->second.begin(), effects->second.end(), std::back_inserter(ordered));
+    }
+  }
+  findings = std::move(ordered);
 }
 
 }  // namespace

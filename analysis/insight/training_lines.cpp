@@ -76,8 +76,10 @@ TrainingLines::TrainingLines(const AllocationHistory& model, const StackRoles& r
       between.clear();
       others_used = false;
       next_backward = a.birth;
-      const uint32_t last = failed_between(model, a.birth, later) ? kNever - 1 : a.birth;
-      if (!in_backward) backward.push_back({a.birth, last});
+      if (!in_backward) {
+        const bool failed = failed_between(model, a.birth, later);
+        backward.push_back({a.birth, failed ? kNever - 1 : a.birth});
+      }
       backward.back().first = a.birth;
     }
     in_backward = role == StackRole::kBackward;

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <string_view>
 
+#include "analysis/names/workspace_names.h"
+
 namespace tidemark {
 
 namespace {
@@ -50,9 +52,7 @@ std::string operation_of(const std::vector<std::string>& frames) {
   std::string operation;
   for (const std::string& frame : frames) {
     if (contains(frame, ".py:") || !backward_node(frame).empty()) break;
-    if (contains(frame, "cuda::setWorkspaceForHandle") || contains(frame, "BlasLtWorkspace")) {
-      return "cuBLAS's workspace";
-    }
+    if (takes_workspace(frame)) return "cuBLAS's workspace";
     const std::string_view name = between(frame, "at::_ops::", "::");
     if (!name.empty()) operation = "aten::" + std::string(name);
   }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "analysis/findings/rules.h"
+#include "analysis/findings/scalar_size.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/passes/backward_passes.h"
 #include "analysis/wording.h"
@@ -15,9 +16,7 @@ namespace tidemark {
 
 namespace {
 
-constexpr uint64_t kScalarBytes = 8;
-constexpr uint64_t kLeastBlock = 512;  // of a scalar, where the requested bytes were not recorded
-constexpr size_t kLeastKept = 3;       // blocks of a pass that are kept for the backward pass
+constexpr size_t kLeastKept = 3;  // blocks of a pass that are kept for the backward pass
 
 // The state of a recurrence is at least this part of what a step keeps.
 constexpr uint64_t kOfState = 100;
@@ -65,10 +64,7 @@ class Search {
     if (a.passes.size() != b.passes.size()) return a.passes.size() > b.passes.size();
     return d_.roles->of(a.stack) == StackRole::kUser && d_.roles->of(b.stack) != StackRole::kUser;
   }
-  bool is_scalar(size_t i) const {
-    const uint64_t bytes = all_.asked_bytes(i);
-    return bytes <= kScalarBytes || bytes == kLeastBlock;
-  }
+  bool is_scalar(size_t i) const { return is_scalar_size(all_.asked_bytes(i)); }
   bool is_layer(size_t i) const {
     return d_.roles->of(all_.stack(i)) == StackRole::kForward && !is_scalar(i);
   }

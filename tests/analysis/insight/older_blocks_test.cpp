@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "tests/support/category_bytes.h"
 #include "tests/support/story.h"
 
 namespace tidemark {
@@ -10,17 +11,9 @@ namespace {
 
 // Bytes of a category at the end.
 uint64_t bytes_of(const Trace& trace, Category category) {
-  const ProcessModel& process = trace.model().processes[0];
-  const AllocationHistory& model = process.framework[0];
-  const StackRoles roles(process);
-  const Categories found = categorize(process, model, roles, find_steps(process, model, roles));
-  uint64_t bytes = 0;
-  for (size_t i = 0; i < found.of.size(); ++i) {
-    if (found.of[i] == category && model.allocations.release(i) == kNever) {
-      bytes += model.allocations.block_bytes(i);
-    }
-  }
-  return bytes;
+  return bytes_where(trace, category, [](const AllocationHistory& model, size_t i) {
+    return model.allocations.release(i) == kNever;
+  });
 }
 
 // One request of a server that keeps what it computed for the last three.

@@ -1,0 +1,37 @@
+// The order in which findings are told.
+#include <gtest/gtest.h>
+
+#include "analysis/findings/rules.h"
+
+namespace tidemark {
+namespace {
+
+Finding finding(std::string id, int64_t rank, uint64_t saves) {
+  Finding f;
+  f.id = std::move(id);
+  f.severity = kWarning;
+  f.rank = rank;
+  f.frames = {"encode vae.py:7"};
+  f.advice.push_back({"act", "act", saves});
+  return f;
+}
+
+// On each rank, whichever saves more.
+TEST(FindingOrder, APartThatIsComputedForNothingComesBeforeItsLargestOperation) {
+  std::vector<Finding> found = {
+      finding("one_operation_peak", 0, 900), finding("one_operation_peak", 1, 800),
+      finding("unused_gradients", 0, 700), finding("unused_gradients", 1, 600),
+      finding("one_operation_peak", 2, 500)};
+  sort_findings(found);
+  std::vector<std::pair<std::string, int64_t>> order;
+  for (const Finding& f : found) order.emplace_back(f.id, f.rank);
+  const std::vector<std::pair<std::string, int64_t>> wanted = {{"unused_gradients", 0},
+                                                               {"one_operation_peak", 0},
+                                                               {"unused_gradients", 1},
+                                                               {"one_operation_peak", 1},
+                                                               {"one_operation_peak", 2}};
+  EXPECT_EQ(order, wanted);
+}
+
+}  // namespace
+}  // namespace tidemark
