@@ -122,6 +122,7 @@ class Modes:
             "default": lambda: self.recording(overhead="2%"),
             "no budget": lambda: self.recording(overhead="off"),
             "without kernels": lambda: self.recording(kernels=False),
+            "without kernels, modules": lambda: self.recording(kernels=False, modules=False),
         }
         if stand_in:
             return modes

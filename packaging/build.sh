@@ -19,7 +19,7 @@ compile() {
   [ -z "${CCACHE_DIR-}" ] ||
     options+=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
   cmake -S "$source" -B "$build" "${options[@]}" > "$build.log" 2>&1 || { cat "$build.log"; exit 1; }
-  cmake --build "$build" --parallel "$jobs" --target tidemark_cli tidemark sample_leak simgpu_cuda \
+  cmake --build "$build" --parallel "$jobs" --target tidemark_cli libtidemark.so sample_leak simgpu_cuda \
     simgpu_cupti simgpu_nvml
   cmake --build "$build" --parallel "$jobs" --target tidemark_view
 }
