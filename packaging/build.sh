@@ -78,6 +78,8 @@ make_deb() {
   rm -rf "$package"
   make_system_tree "$package/usr"
   cp "$source/packaging/debian/copyright" "$package/usr/share/doc/tidemark/copyright"
+  mkdir -p "$package/usr/share/lintian/overrides"
+  cp "$source/packaging/debian/overrides" "$package/usr/share/lintian/overrides/tidemark"
   mkdir "$package/DEBIAN"
   sed -e "s/@VERSION@/$version/; s/@ARCH@/$debian/" \
     -e "s/@SIZE@/$(du -sk --apparent-size "$package/usr" | cut -f1)/" \
