@@ -97,7 +97,8 @@ make_rpm() {
   cp "$source/LICENSE" "$work/tree/share/doc/tidemark/"
   find "$work/tree" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
   rpmbuild -bb --quiet --target "$arch-linux" --define "_topdir $work" --define "tree $work/tree" \
-    --define "tidemark_version $version" --define "_buildhost tidemark" \
+    --define "tidemark_version $version" \
+    --define "tidemark_date $(date -u -d "@$SOURCE_DATE_EPOCH" "+%a %b %d %Y")" --define "_buildhost tidemark" \
     --define "use_source_date_epoch_as_buildtime 1" \
     --define "clamp_mtime_to_source_date_epoch 1" --define "_binary_payload w9.xzdio" \
     "$source/packaging/tidemark.spec"
