@@ -21,6 +21,7 @@
 
 #include "include/tidemark.h"
 #include "samples/cuda/driver.h"
+#include "tests/support/forked_leaks.h"
 
 namespace {
 
