@@ -34,6 +34,7 @@ bool begin_strip(const char* id, ImGuiDir side, Rgb colour, int alpha) {
   const bool open = ImGui::BeginViewportSideBar(id, ImGui::GetMainViewport(), side, height,
                                                 ImGuiWindowFlags_NoScrollbar |
                                                     ImGuiWindowFlags_NoScrollWithMouse |
+                                                    ImGuiWindowFlags_NoFocusOnAppearing |
                                                     ImGuiWindowFlags_NoSavedSettings);
   ImGui::PopStyleVar(2);
   ImGui::PopStyleColor();
@@ -283,6 +284,10 @@ void Shell::draw_panels() {
     }
   }
   if (requests.beside != nullptr) select_tab(requests.beside);
+  // Whoever types, or answers a dialog, keeps the keyboard: findings may come at any time.
+  const bool is_busy = ImGui::GetIO().WantTextInput || dialogs_.visible() ||
+                       ImGui::IsPopupOpen(nullptr, ImGuiPopupFlags_AnyPopup);
+  if (wanted != nullptr && is_busy) select_tab(std::exchange(wanted, nullptr));
   for (const Panels::Entry& panel : Panels::entries()) {
     const std::string_view title = panel.title;
     if (wanted != nullptr && title == wanted) ImGui::SetNextWindowFocus();
@@ -297,7 +302,7 @@ void Shell::draw_panels() {
   if (fresh) {
     // The first tab of each group is in front.
     for (const char* title : {MomentPanel::kTitle, MapPanel::kTitle, TimelinePanel::kTitle}) {
-      ImGui::SetWindowFocus(title);
+      is_busy ? select_tab(title) : ImGui::SetWindowFocus(title);
     }
   }
 }
