@@ -15,29 +15,32 @@ void Rehearsal::leave_out(const Allocation& allocation, double share) {
 
 void Rehearsal::leave_out_from(const Allocation& a, uint32_t event, double share) {
   if (event >= model_.event_count() || event >= a.release) return;
-  const auto bytes = static_cast<int64_t>(std::llround(static_cast<double>(a.block_bytes) * share));
+  const uint64_t bytes =
+      share >= 1 ? a.block_bytes
+                 : static_cast<uint64_t>(std::round(static_cast<double>(a.block_bytes) * share));
   left_out_[std::max(event, a.birth)] += bytes;
   if (a.release < model_.event_count()) left_out_[a.release] -= bytes;
 }
 
 void Rehearsal::hold_from(const Allocation& a, uint32_t event) {
   if (event >= a.birth) return;
-  left_out_[event] -= static_cast<int64_t>(a.block_bytes);
-  left_out_[a.birth] += static_cast<int64_t>(a.block_bytes);
+  left_out_[event] -= a.block_bytes;
+  left_out_[a.birth] += a.block_bytes;
 }
 
+// Sums of unsigned numbers: sizes in a damaged file may be anything, and only those overflow.
 uint64_t Rehearsal::peak_bytes() const {
-  int64_t level = 0;
+  uint64_t level = 0;
   int64_t most = 0;
   for (uint32_t e = 0; e < model_.event_count(); ++e) {
     const uint32_t s = model_.subject[e];
     if (model_.change[e] == Change::kBirth) {
-      level += static_cast<int64_t>(model_.allocations[s].block_bytes);
+      level += model_.allocations[s].block_bytes;
     } else if (model_.change[e] == Change::kRelease) {
-      level -= static_cast<int64_t>(model_.allocations[s].block_bytes);
+      level -= model_.allocations[s].block_bytes;
     }
     level -= left_out_[e];
-    most = std::max(most, level);
+    most = std::max(most, static_cast<int64_t>(level));
   }
   return static_cast<uint64_t>(most);
 }

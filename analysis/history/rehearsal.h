@@ -28,7 +28,7 @@ class Rehearsal {
 
  private:
   const AllocationHistory& model_;
-  std::vector<int64_t> left_out_;  // change at each event
+  std::vector<uint64_t> left_out_;  // change at each event
 };
 
 }  // namespace tidemark
