@@ -14,6 +14,7 @@
 #include "analysis/insight/categories/older_blocks.h"
 #include "analysis/insight/categories/serving_cache.h"
 #include "analysis/insight/categories/stacks_through.h"
+#include "analysis/insight/categories/weight_copies.h"
 #include "analysis/insight/categories/workspace_stacks.h"
 #include "analysis/insight/training_lines.h"
 #include "analysis/names/module_stacks.h"
@@ -67,6 +68,7 @@ class Categorizer {
         steps_(steps),
         lines_(model, roles),
         cache_(process, model, roles, steps),
+        copies_(process.names, model),
         of_fsdp_(stacks_through(process.names, is_fsdp)),
         of_constructor_(stacks_through(process.names, is_constructor)),
         of_workspace_(workspace_stacks(process.names)),
@@ -88,7 +90,9 @@ class Categorizer {
       if (use_recorded && a.category != Category::kUnknown) guess = {a.category, 10};
       out_.of[i] = guess.category;
       out_.confidence[i] = guess.confidence;
-      if (kept_without_backward_) out_.kept_without_backward.push_back(static_cast<uint32_t>(i));
+      if (kept_without_backward_ && !copies_.holds(i, parameter_sizes_)) {
+        out_.kept_without_backward.push_back(static_cast<uint32_t>(i));
+      }
       if (guess.category == Category::kKvCache) known_.cache_sizes.insert(a.asked_bytes());
       if (guess.category == Category::kGradient && !a.seeded &&
           (model_.seeded_blocks != 0 || !known_.set_up.empty())) {
@@ -252,7 +256,7 @@ class Categorizer {
         large.add(a, meets(a, next_pass));
       }
       const bool used = a.release > backward && !validates_at(a.stack);
-      if (!meets(a, end) || used || is_weight_copy(a)) continue;
+      if (!meets(a, end) || used || copies_.holds(i, parameter_sizes_)) continue;
       ++blocks;
       if (stacks.size() < kGraph.stacks) stacks.insert(a.stack);
     }
@@ -331,11 +335,6 @@ class Categorizer {
 
   bool is_kv_cache(const Allocation& a) const {
     return !out_.has_backward && cache_.holds(a, pass_end_, is_kept_long(a));
-  }
-
-  // Under autocast, 16-bit copies of the weights live until its end, with a graph or without.
-  bool is_weight_copy(const Allocation& a) const {
-    return parameter_sizes_.contains(a.asked_bytes() * 2);
   }
 
   // The end of the step after its own: a loop variable lives into the next step. Most questions are
@@ -420,7 +419,7 @@ class Categorizer {
     }
     // A forward pass that ended with an error could not run its backward pass.
     const bool ended = a.release != kNever && !meets(a, next_failure_);
-    kept_without_backward_ = (ended || validates) && meets(a, pass_end_) && !is_weight_copy(a);
+    kept_without_backward_ = (ended || validates) && meets(a, pass_end_);
     return {Category::kActivation, 5};
   }
 
@@ -478,6 +477,7 @@ class Categorizer {
   const bool trains_ = lines_.any();
   const std::vector<bool> in_module_ = module_stacks(process_.names);
   ServingCache cache_;
+  const WeightCopies copies_;
   const std::vector<bool> of_fsdp_;         // by stack
   const std::vector<bool> of_constructor_;  // by stack
   const std::vector<bool> of_workspace_;    // by stack
