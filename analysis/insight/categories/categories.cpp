@@ -202,7 +202,7 @@ class Categorizer {
       const bool kept = stays(a) && a.block_bytes > kSmallBytes && role == StackRole::kUser;
       if (kept) known_.kept_sizes.insert(a.asked_bytes());
       if (is_of_fsdp(a)) known_.gathered_sizes.insert(a.asked_bytes());
-      note_workspace(a);
+      note_workspace(i);
       if (role == StackRole::kForward) ++forward_births_;
       if (role == StackRole::kUser) rounds_[a.stack].add(a, forward_births_);
       if (role == StackRole::kForward && !in_pass) cache_.add_pass(a.birth);
@@ -287,25 +287,42 @@ class Categorizer {
   }
 
   // Each thread that multiplies has one for each of its streams: the first of the size that stays.
-  void note_workspace(const Allocation& a) {
+  void note_workspace(size_t row) {
+    const Allocation& a = model_.allocations[row];
     if (!stays(a)) return;
     if (a.stack < of_workspace_.size() && of_workspace_[a.stack]) {
       workspaces_.insert(a.birth);
       return;
     }
-    // The one of cublasLt follows that of cuBLAS; in the backward pass, a gradient may.
-    const bool follows = roles_.of(a.stack) == StackRole::kForward &&
-                         a.stack == last_workspace_.stack && a.stream == last_workspace_.stream &&
-                         a.birth - last_workspace_.birth <= kSoon;
-    if (a.asked_bytes() == kOfCublasLt && follows) workspaces_.insert(a.birth);
-    if (!is_workspace_size(a.asked_bytes())) return;
     const bool backward = roles_.of(a.stack) == StackRole::kBackward;
     if (!backward && roles_.of(a.stack) != StackRole::kForward) return;
+    // The one of cublasLt follows that of cuBLAS; in the backward pass, a gradient may.
+    const bool follows = a.stack == last_workspace_.stack && a.stream == last_workspace_.stream &&
+                         a.birth - last_workspace_.birth <= kSoon;
+    if (a.asked_bytes() == kOfCublasLt && follows && (!backward || outlives_gradients(row))) {
+      workspaces_.insert(a.birth);
+    }
+    if (!is_workspace_size(a.asked_bytes())) return;
     const auto alike = results_like_workspaces_.find(a.stack);
     if (alike != results_like_workspaces_.end() && alike->second > 1) return;
     if (!with_workspace_.emplace(a.stream, a.pool, backward).second) return;
     workspaces_.insert(a.birth);
     last_workspace_ = a;
+  }
+
+  // Whether a block that stays is none of the gradients of its backward pass: most of these are
+  // freed.
+  bool outlives_gradients(size_t row) const {
+    const AllocationColumns& all = model_.allocations;
+    size_t end = row;
+    while (end < all.size() && roles_.of(all.stack(end)) == StackRole::kBackward) ++end;
+    if (end == all.size()) return false;
+    size_t freed = 0;
+    size_t kept = 0;
+    for (size_t i = row + 1; i < end; ++i) {
+      if (all.release(i) > all.birth(end)) ++(all.release(i) == kNever ? kept : freed);
+    }
+    return freed > kept;
   }
 
   // A library's workspace is allocated under the line that needs it first, and stays: one block of
