@@ -6,15 +6,12 @@
 #include <map>
 
 #include "analysis/insight/card/limit.h"
+#include "analysis/whatif/context_size.h"
 #include "analysis/wording.h"
 
 namespace tidemark {
 
 namespace {
-
-// What a process with PyTorch takes of an H200 besides its tensors, 631 MiB: the context, loaded
-// code and what the driver keeps.
-constexpr uint64_t kContextBytes = uint64_t{640} << 20;
 
 // The bytes of each block when most are allocated; 0: it is not. Sizes are rounded as blocks are.
 std::vector<uint64_t> bytes_at_peak(const PlannedRun& run, const AllocatorRules& rules) {
@@ -352,12 +349,7 @@ void Planner::state_assumptions(const PlanChange& change, std::vector<std::strin
   if (!program_.has_optimizer() && !program_.passes().empty()) {
     out.push_back("no step of an optimizer was recorded, so its states may be missing");
   }
-  if (assumes_outside_) {
-    out.push_back(fmt::format(
-        "the CUDA context and libraries are assumed to take {} of the card: this recording has no "
-        "readings of it",
-        size_text(outside_bytes_)));
-  }
+  if (assumes_outside_) out.push_back(assumed_context_text());
   for (const std::string& note : whatif_.notes()) out.push_back(note);
 }
 

@@ -14,6 +14,7 @@
 
 #include "analysis/names/program_places.h"
 #include "analysis/steps/steps.h"
+#include "analysis/steps/token_rounds.h"
 #include "proto/base/hash.h"
 
 namespace tidemark {
@@ -43,8 +44,9 @@ struct Function {
 
 // What a loop's rounds can be steps of. Calls of a module are steps of inference only, and only as
 // parts of another loop if the program allocates between them; rounds around micro-batches, and
-// those of a function that generates something, are steps of training only.
-enum class LoopUse : uint8_t { kAny, kTraining, kInference, kPart };
+// those of a function that generates something, are steps of training only. Rounds around many
+// others are steps only if these are tokens.
+enum class LoopUse : uint8_t { kAny, kTraining, kInference, kPart, kAround };
 
 // Loops of one function that begin at the same line differ in where they end: the one over
 // micro-batches ends before the optimizer's step, the one around it after.
@@ -217,6 +219,8 @@ class LoopFinder {
         const bool often = count * 4 >= turns;
         if (often || (count + 1 >= kLeastRounds && count * kMostParts >= turns)) {
           add_loops(i, line, function.generates ? LoopUse::kTraining : LoopUse::kAny);
+        } else if (count + 1 >= kLeastRounds) {
+          add_loops(i, line, LoopUse::kAround);
         }
         if (often) break;
       }
@@ -346,8 +350,8 @@ class LoopFinder {
     Loop* by_optimizer = nullptr;
     Loop* by_backward = nullptr;
     for (Loop& loop : loops_) {
-      const bool calls = loop.use == LoopUse::kInference || loop.use == LoopUse::kPart;
-      if (loop.rounds.size() < kLeastRounds || calls) continue;
+      const bool trains = loop.use == LoopUse::kAny || loop.use == LoopUse::kTraining;
+      if (loop.rounds.size() < kLeastRounds || !trains) continue;
       if (share_with(loop, parts.optimizer) >= kMost && more_rounds(loop, by_optimizer)) {
         by_optimizer = &loop;
       }
@@ -368,13 +372,28 @@ class LoopFinder {
   const Loop* chosen_for_inference(const Parts& parts) {
     const Loop* best = nullptr;
     for (const Loop& loop : loops_) {
-      const bool other = loop.use == LoopUse::kTraining || loop.use == LoopUse::kPart;
-      if (loop.rounds.size() < kLeastRounds || other) continue;
+      const bool fits = loop.use == LoopUse::kAny || loop.use == LoopUse::kInference;
+      if (loop.rounds.size() < kLeastRounds || !fits) continue;
       const bool outer = best == nullptr || loop.depth < best->depth ||
                          (loop.depth == best->depth && more_rounds(loop, best));
       if (outer && covers_most(loop) && infers(loop, parts)) best = &loop;
     }
-    return best == nullptr ? nullptr : shortest_of(*best, parts);
+    if (best == nullptr) return nullptr;
+    const Loop* const requests =
+        adds_tokens(model_.allocations, best->rounds) ? requests_of(*best, parts) : nullptr;
+    return requests != nullptr ? requests : shortest_of(*best, parts);
+  }
+
+  // The loop of the same function around that over the tokens of an answer.
+  const Loop* requests_of(const Loop& tokens, const Parts& parts) const {
+    const Loop* best = nullptr;
+    for (const Loop& loop : loops_) {
+      if (loop.use != LoopUse::kAround || loop.function != tokens.function) continue;
+      const bool around = loop.first_line < tokens.first_line &&
+                          loop.rounds.size() >= kLeastRounds && more_rounds(loop, best);
+      if (around && covers_most(loop) && infers(loop, parts)) best = &loop;
+    }
+    return best;
   }
 
   // A line that calls a model again and again, and from time to time goes on to others that log or
@@ -408,7 +427,7 @@ class LoopFinder {
     if (share_with(loop, parts.captured) >= kMost) return false;
     if (parts.forward.empty()) return share_with(loop, parts.loading) < kMost;
     return share_with(loop, parts.forward) >= kMost && !continues(loop, parts.forward) &&
-           (loop.use == LoopUse::kAny || leaves_nothing(loop));
+           (loop.use == LoopUse::kAny || loop.use == LoopUse::kAround || leaves_nothing(loop));
   }
 
   // Whether each round frees what it allocated. A module that only repeats its layers also goes

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "analysis/whatif/allocator/own_search.h"
+#include "analysis/whatif/context_size.h"
 #include "analysis/whatif/history_window.h"
 #include "analysis/wording.h"
 
@@ -203,6 +204,11 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
                   : card != nullptr       ? card->total_bytes
                                           : 0;
   w.other_bytes_ = other_use(process, device, *model);
+  // Where a request failed, the replay finds what PyTorch could have.
+  if (options.card_bytes > kContextBytes && w.other_bytes_ == 0 && model->failures.empty()) {
+    w.other_bytes_ = kContextBytes;
+    w.notes_.push_back(assumed_context_text());
+  }
   w.recorded_reserved_peak_ = model->reserved_peak.bytes;
   w.recorded_allocated_peak_ = model->allocated_peak.bytes;
   w.is_part_ = model->event_count() > options.most_events;

@@ -178,17 +178,31 @@ void dump_devices(TableSink& sink, const ExportProcess& process, const Report& r
   }
 }
 
+namespace {
+
+void put_ledger(TableSink& sink, const TableSource& source, int64_t ordinal, const Ledger& ledger,
+                std::string_view moment) {
+  if (!source.range.contains(ledger.time_ns)) return;
+  for (const LedgerLine& line : ledger.lines) {
+    sink.integer(source.process->number);
+    sink.integer(ordinal);
+    sink.integer(ledger.time_ns);
+    sink.text(line.owner);
+    sink.integer(line.bytes);
+    sink.text(moment);
+    sink.end_row();
+  }
+}
+
+}  // namespace
+
 void dump_ledgers(TableSink& sink, const TableSource& source, const Report& report) {
   for (const int64_t ordinal : source.process->model->device_ordinals()) {
     const DeviceReport* told = device_report(report, *source.process, ordinal);
-    if (told == nullptr || !source.range.contains(told->ledger.time_ns)) continue;
-    for (const LedgerLine& line : told->ledger.lines) {
-      sink.integer(source.process->number);
-      sink.integer(ordinal);
-      sink.integer(told->ledger.time_ns);
-      sink.text(line.owner);
-      sink.integer(line.bytes);
-      sink.end_row();
+    if (told == nullptr) continue;
+    put_ledger(sink, source, ordinal, told->ledger, "report");
+    if (told->ledger_at_driver_peak) {
+      put_ledger(sink, source, ordinal, *told->ledger_at_driver_peak, "driver_peak");
     }
   }
 }

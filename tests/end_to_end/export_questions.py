@@ -161,10 +161,15 @@ class Questions(unittest.TestCase):
 
     def ledger(self, trace, at, device):
         """5. Who held the card?"""
-        rows = trace.all("SELECT owner, bytes FROM ledger WHERE rank_id = :r AND device = :d"
-                         " ORDER BY rowid", at)
+        def lines(moment):
+            return trace.all("SELECT owner, bytes FROM ledger WHERE rank_id = :r AND device = :d"
+                             " AND moment = :m ORDER BY rowid", dict(at, m=moment))
+        rows = lines("report")
         self.assertEqual(rows, [(line["owner"], line["bytes"])
                                 for line in device["ledger_at_peak"]])
+        fuller = device["ledger_at_driver_peak"] or {"lines": []}
+        self.assertEqual(lines("driver_peak"), [(line["owner"], line["bytes"])
+                                                for line in fuller["lines"]])
         owners = trace.all(f"SELECT owner, sum(size_bytes) FROM driver_allocations WHERE {GIVEN_OUT}"
                            " GROUP BY 1", dict(at, t=device["ledger_time_ns"]))
         told = dict(rows)

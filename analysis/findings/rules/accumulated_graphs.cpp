@@ -158,10 +158,11 @@ class Search {
 };
 
 // One backward pass after each forward pass: only one pass's activations are alive at a time, but
-// from the second on, the gradients as well.
+// from the second on, the gradients as well. Those of the step before go before the first of them.
 void rehearse(const DeviceEvidence& d, const BackwardPass& backward, const Accumulation& found,
               Rehearsal& changed) {
   const AllocationColumns& all = d.model->allocations;
+  const uint32_t first_backward = found.passes.front().end + 1;
   for (size_t k = 0; k + 1 < found.passes.size(); ++k) {
     for (const size_t i : found.passes[k].kept) {
       changed.leave_out_from(all[i], found.passes[k].end + 1);
@@ -170,7 +171,13 @@ void rehearse(const DeviceEvidence& d, const BackwardPass& backward, const Accum
   const BirthRange rows = births_within(*d.model, backward.first, backward.last + 1);
   for (size_t i = rows.begin; i < rows.end; ++i) {
     if (all.release(i) > backward.last && d.roles->of(all.stack(i)) == StackRole::kBackward) {
-      changed.hold_from(all[i], found.passes.front().end + 1);
+      changed.hold_from(all[i], first_backward);
+    }
+  }
+  for (size_t i = 0; i < rows.begin && all.birth(i) < first_backward; ++i) {
+    const bool goes = all.release(i) > first_backward && all.release(i) <= backward.first;
+    if (goes && d.categories.of[i] == Category::kGradient) {
+      changed.leave_out_from(all[i], first_backward);
     }
   }
 }
@@ -211,9 +218,10 @@ void find_accumulated_graphs(const Evidence& evidence, std::vector<Finding>& out
     f.frames = d.process->names.stack_text(most.stack);
     f.advice.push_back(
         {"backward_per_pass",
-         fmt::format("call backward() on each loss as soon as it is computed: the gradients add up "
-                     "to the same, and the activations of one pass at a time are alive: saves {}",
-                     size_text(saved)),
+         fmt::format(
+             "call backward() on each loss as soon as it is computed: the gradients add up "
+             "to the same, and the activations of one pass at a time are alive: saves about {}",
+             size_text(saved)),
          saved});
     out.push_back(std::move(f));
   }

@@ -2,18 +2,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 #include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
 
 #include "analysis/findings/largest_stack.h"
 #include "analysis/findings/own_line.h"
 #include "analysis/findings/rules.h"
 #include "analysis/history/rehearsal.h"
+#include "analysis/names/module_stacks.h"
 #include "analysis/passes/end_of_use.h"
 #include "analysis/wording.h"
 
 namespace tidemark {
 
 namespace {
+
+constexpr uint64_t kWorthSaying = 20;  // a twentieth of what the graphs hold
 
 // Activations by stack: of passes without a backward pass, and of others.
 std::unordered_map<uint32_t, LineShare> shares_of(const DeviceEvidence& d) {
@@ -31,37 +38,140 @@ std::unordered_map<uint32_t, LineShare> shares_of(const DeviceEvidence& d) {
   return stacks;
 }
 
+// What belongs to the passes that keep their graphs, beside the graphs.
+struct BesidePasses {
+  std::unordered_set<uint32_t> outputs;  // the last block of each pass: the program may keep it
+  std::vector<uint32_t> results;         // computed from outputs outside modules, kept as long
+};
+
+class PassSearch {
+ public:
+  explicit PassSearch(const DeviceEvidence& d)
+      : d_(d),
+        all_(d.model->allocations),
+        graphs_(d.categories.kept_without_backward.begin(),
+                d.categories.kept_without_backward.end()),
+        in_module_(module_stacks(d.process->names)) {}
+
+  BesidePasses run() {
+    for (uint32_t i = 0; i < all_.size(); ++i) {
+      if (all_.seeded(i)) continue;
+      const StackRole role = d_.roles->of(all_.stack(i));
+      if (graphs_.contains(i)) {
+        add_to_graph(i);
+      } else if (role == StackRole::kBackward || role == StackRole::kOptimizer ||
+                 role == StackRole::kOptimizerInit) {
+        end_results();
+      } else if (!in_module_[all_.stack(i)]) {
+        add_result(i);
+      }
+    }
+    end_results();
+    return std::move(found_);
+  }
+
+ private:
+  static constexpr uint32_t kFreedTogether = 16;  // events: a graph goes from its end to its start
+
+  void add_to_graph(uint32_t row) {
+    if (!in_pass_) {
+      end_results();
+      in_pass_ = true;
+      first_release_ = kNever;
+      last_release_ = 0;
+    }
+    last_ = row;
+    first_release_ = std::min(first_release_, all_.release(row));
+    last_release_ = std::max<uint64_t>(last_release_, all_.release(row));
+  }
+
+  void add_result(uint32_t row) {
+    end_pass();
+    const uint64_t release = all_.release(row);
+    if (release + kFreedTogether >= first_release_ && release <= last_release_ + kFreedTogether) {
+      results_.push_back(row);
+    }
+  }
+
+  void end_pass() {
+    if (std::exchange(in_pass_, false)) found_.outputs.insert(last_);
+  }
+
+  // The last result is what keeps the graph: the program has it with a graph or without.
+  void end_results() {
+    end_pass();
+    const uint32_t keeper = results_.empty() ? 0 : all_.stack(results_.back());
+    for (const uint32_t row : results_) {
+      if (all_.stack(row) != keeper) found_.results.push_back(row);
+    }
+    results_.clear();
+    last_release_ = 0;
+    first_release_ = kNever;
+  }
+
+  const DeviceEvidence& d_;
+  const AllocationColumns& all_;
+  const std::unordered_set<uint32_t> graphs_;
+  const std::vector<bool> in_module_;  // by stack
+  BesidePasses found_;
+  std::vector<uint32_t> results_;  // of the last pass
+  bool in_pass_ = false;
+  uint32_t last_ = 0;  // row of the pass
+  uint32_t first_release_ = kNever;
+  uint64_t last_release_ = 0;
+};
+
+std::string results_text(uint64_t bytes, uint64_t of_graphs) {
+  if (kWorthSaying * bytes <= of_graphs) return "";
+  return fmt::format(", and {} computed from their results", size_text(bytes));
+}
+
+std::string at_most_text(uint64_t saved, uint64_t at_most) {
+  if (kWorthSaying * (at_most - saved) <= saved) return "";
+  return fmt::format(", and up to {} with what was computed from their results",
+                     size_text(at_most));
+}
+
 }  // namespace
 
 void find_eval_keeps_graph(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
     if (d.model == nullptr || d.categories.kept_without_backward.empty()) continue;
+    const BesidePasses beside = PassSearch(d).run();
     Rehearsal without(*d.model);
     std::unordered_map<uint32_t, uint64_t> by_stack;
     uint64_t kept = 0;
     uint64_t at_peak = 0;
     for (const uint32_t i : d.categories.kept_without_backward) {
       const Allocation& a = d.model->allocations[i];
-      without.leave_out_from(a, end_of_use(*d.model, i));
+      if (!beside.outputs.contains(i)) without.leave_out_from(a, end_of_use(*d.model, i));
       kept += a.block_bytes;
       if (a.alive_at(d.model->allocated_peak.event)) at_peak += a.block_bytes;
       by_stack[a.stack] += a.block_bytes;
     }
     const uint64_t saved = without.saved_bytes();
     if (saved == 0 || saved < d.peak_bytes() / 20) continue;
+    uint64_t results_at_peak = 0;
+    for (const uint32_t i : beside.results) {
+      const Allocation& a = d.model->allocations[i];
+      without.leave_out_from(a, end_of_use(*d.model, i));
+      if (a.alive_at(d.model->allocated_peak.event)) results_at_peak += a.block_bytes;
+    }
+    const uint64_t at_most = without.saved_bytes();
     Finding f = d.finding("eval_keeps_graph", d.fails_for_kept_graph() ? kError : kWarning,
                           fmt::format("forward passes without a backward pass keep their "
-                                      "activations: {} of the peak",
-                                      size_text(at_peak)));
+                                      "activations: {} of the peak{}",
+                                      size_text(at_peak), results_text(results_at_peak, at_peak)));
     f.evidence = {{"blocks", d.categories.kept_without_backward.size()},
                   {"bytes", kept},
                   {"peak_bytes", at_peak}};
+    if (results_at_peak != 0) f.evidence.emplace_back("results_peak_bytes", results_at_peak);
     const Dictionary& names = d.process->names;
     f.frames = names.stack_text(own_line(names, shares_of(d), largest_stack(by_stack)));
     f.advice.push_back({"no_grad",
                         fmt::format("run these passes under torch.no_grad() or inference_mode(): "
-                                    "saves at least {}",
-                                    size_text(saved)),
+                                    "saves at least {}{}",
+                                    size_text(saved), at_most_text(saved, at_most)),
                         saved});
     out.push_back(std::move(f));
   }

@@ -49,6 +49,13 @@ struct Operation {
   bool failed = false;        // one of its blocks is the request that failed
   uint32_t stack = 0;
   std::vector<uint32_t> stacks;
+  size_t named = 0;                    // stacks outside the backward pass
+  std::unordered_set<uint64_t> sizes;  // of its largest results in each step
+
+  bool has_size(uint64_t block_bytes) const {
+    return of_one_shape(block_bytes, largest_bytes) ||
+           (block_bytes > next_bytes && sizes.contains(block_bytes));
+  }
 };
 
 enum class Remedy : uint8_t { kSplit, kLoss, kAttention, kOneHot };
@@ -94,10 +101,20 @@ std::string_view text_of(Remedy remedy) {
     case Remedy::kSplit:
       break;
   }
-  return "compute it in parts (each under torch.utils.checkpoint), or with a fused operation that "
+  return "compute this in parts (each under torch.utils.checkpoint), or with a fused operation "
+         "that "
          "does not build the whole tensor, such as torch.cdist or einsum, or "
          "torch.nn.functional.scaled_dot_product_attention for attention scores (a softmax of "
          "q @ k.T)";
+}
+
+// What the backward pass computes in the same shape belongs to the operations that it goes through.
+std::string subject_of(const Operation& o) {
+  const bool one = o.named == 1 || o.blocks == 1;
+  const std::string_view verb = o.failed ? "need" : "hold";
+  if (one) return fmt::format("one operation {}s", verb);
+  if (o.named == 0) return fmt::format("operations of the backward pass {}", verb);
+  return fmt::format("{} operations with results of one shape {}", o.named, verb);
 }
 
 class Search {
@@ -205,6 +222,7 @@ class Search {
     for (const auto& [stack, bytes] : by_stack) {
       found.stacks.push_back(stack);
       const bool named = d_.roles->of(stack) != StackRole::kBackward;
+      found.named += named ? 1U : 0U;
       const uint64_t weight = named ? bytes + found.bytes : bytes;
       if (weight < most || (weight == most && stack > found.stack)) continue;
       most = weight;
@@ -222,10 +240,7 @@ class Search {
     const size_t end = std::min(all.size(), at + kNearBirths);
     std::unordered_set<uint64_t> sizes;
     for (size_t i = begin; i < end; ++i) {
-      const bool named = d_.roles->of(all.stack(i)) != StackRole::kBackward;
-      const bool of_operation =
-          std::find(found.stacks.begin(), found.stacks.end(), all.stack(i)) != found.stacks.end();
-      if (named && of_operation) sizes.insert(all.block_bytes(i));
+      if (is_named_part(i, found)) sizes.insert(all.block_bytes(i));
     }
     std::unordered_set<uint32_t> stacks;
     for (size_t i = begin; i < end; ++i) {
@@ -240,6 +255,28 @@ class Search {
       stacks.insert(all.stack(i));
     }
     found.other_stacks = stacks.size();
+    found.sizes = sizes_in_steps(found);
+  }
+
+  // A line of the program that computes the operation.
+  bool is_named_part(size_t i, const Operation& found) const {
+    const uint32_t stack = d_.model->allocations.stack(i);
+    return d_.roles->of(stack) != StackRole::kBackward &&
+           std::find(found.stacks.begin(), found.stacks.end(), stack) != found.stacks.end();
+  }
+
+  // The largest results of its lines in each step, where batches differ.
+  std::unordered_set<uint64_t> sizes_in_steps(const Operation& found) const {
+    const AllocationColumns& all = d_.model->allocations;
+    std::unordered_map<uint32_t, uint64_t> largest;  // by the end of the step
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (!is_named_part(i, found)) continue;
+      uint64_t& bytes = largest[d_.steps.end_of_step(all.birth(i))];
+      bytes = std::max(bytes, all.block_bytes(i));
+    }
+    std::unordered_set<uint64_t> sizes;
+    for (const auto& [end, bytes] : largest) sizes.insert(bytes);
+    return sizes;
   }
 
   // What one operation of the backward pass needs while it runs: no tensor of the program, and as
@@ -275,16 +312,15 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
     const double share = remedy == Remedy::kLoss ? 1 - 1 / kChunks : 1;
     Rehearsal without(*d.model);
     for (size_t i = 0; i < d.model->allocations.size(); ++i) {
-      if (!of_one_shape(d.model->allocations.block_bytes(i), o.largest_bytes)) continue;
+      if (!o.has_size(d.model->allocations.block_bytes(i))) continue;
       if (search.is_computed(i)) without.leave_out(d.model->allocations[i], share);
     }
     const uint64_t saved = without.saved_bytes();
-    Finding f =
-        d.finding("one_operation_peak", o.failed ? kError : kWarning,
-                  fmt::format("one operation {} {} of the peak: {} of up to {}{}",
-                              o.failed ? "needs" : "holds", percent_text(o.bytes, o.all_bytes),
-                              counted(o.blocks, "block"), size_text(o.largest_bytes),
-                              o.failed ? ", the last of which did not fit" : ""));
+    Finding f = d.finding(
+        "one_operation_peak", o.failed ? kError : kWarning,
+        fmt::format("{} {} of the peak: {} of up to {}{}", subject_of(o),
+                    percent_text(o.bytes, o.all_bytes), counted(o.blocks, "block"),
+                    size_text(o.largest_bytes), o.failed ? ", the last of which did not fit" : ""));
     f.evidence = {{"bytes", o.bytes},
                   {"blocks", o.blocks},
                   {"largest_block_bytes", o.largest_bytes},
@@ -293,9 +329,10 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
     f.frames = d.process->names.stack_text(o.stack);
     // What the failed request itself would have held is not part of the recorded peak.
     f.advice.push_back({"split_operation",
-                        saved == 0 ? std::string(text_of(remedy))
-                                   : fmt::format("{}: saves {}{}", text_of(remedy),
-                                                 o.failed ? "at least " : "", size_text(saved)),
+                        saved == 0
+                            ? std::string(text_of(remedy))
+                            : fmt::format("{}: saves {}{}", text_of(remedy),
+                                          o.failed ? "at least " : "about ", size_text(saved)),
                         saved});
     out.push_back(std::move(f));
   }

@@ -14,6 +14,7 @@
 #include "analysis/insight/categories/older_blocks.h"
 #include "analysis/insight/categories/serving_cache.h"
 #include "analysis/insight/categories/stacks_through.h"
+#include "analysis/insight/categories/weight_copies.h"
 #include "analysis/insight/categories/workspace_stacks.h"
 #include "analysis/insight/training_lines.h"
 #include "analysis/names/module_stacks.h"
@@ -67,6 +68,7 @@ class Categorizer {
         steps_(steps),
         lines_(model, roles),
         cache_(process, model, roles, steps),
+        copies_(process.names, model),
         of_fsdp_(stacks_through(process.names, is_fsdp)),
         of_constructor_(stacks_through(process.names, is_constructor)),
         of_workspace_(workspace_stacks(process.names)),
@@ -88,7 +90,9 @@ class Categorizer {
       if (use_recorded && a.category != Category::kUnknown) guess = {a.category, 10};
       out_.of[i] = guess.category;
       out_.confidence[i] = guess.confidence;
-      if (kept_without_backward_) out_.kept_without_backward.push_back(static_cast<uint32_t>(i));
+      if (kept_without_backward_ && !copies_.holds(i, parameter_sizes_)) {
+        out_.kept_without_backward.push_back(static_cast<uint32_t>(i));
+      }
       if (guess.category == Category::kKvCache) known_.cache_sizes.insert(a.asked_bytes());
       if (guess.category == Category::kGradient && !a.seeded &&
           (model_.seeded_blocks != 0 || !known_.set_up.empty())) {
@@ -198,7 +202,7 @@ class Categorizer {
       const bool kept = stays(a) && a.block_bytes > kSmallBytes && role == StackRole::kUser;
       if (kept) known_.kept_sizes.insert(a.asked_bytes());
       if (is_of_fsdp(a)) known_.gathered_sizes.insert(a.asked_bytes());
-      note_workspace(a);
+      note_workspace(i);
       if (role == StackRole::kForward) ++forward_births_;
       if (role == StackRole::kUser) rounds_[a.stack].add(a, forward_births_);
       if (role == StackRole::kForward && !in_pass) cache_.add_pass(a.birth);
@@ -252,7 +256,7 @@ class Categorizer {
         large.add(a, meets(a, next_pass));
       }
       const bool used = a.release > backward && !validates_at(a.stack);
-      if (!meets(a, end) || used || is_weight_copy(a)) continue;
+      if (!meets(a, end) || used || copies_.holds(i, parameter_sizes_)) continue;
       ++blocks;
       if (stacks.size() < kGraph.stacks) stacks.insert(a.stack);
     }
@@ -283,25 +287,42 @@ class Categorizer {
   }
 
   // Each thread that multiplies has one for each of its streams: the first of the size that stays.
-  void note_workspace(const Allocation& a) {
+  void note_workspace(size_t row) {
+    const Allocation& a = model_.allocations[row];
     if (!stays(a)) return;
     if (a.stack < of_workspace_.size() && of_workspace_[a.stack]) {
       workspaces_.insert(a.birth);
       return;
     }
-    // The one of cublasLt follows that of cuBLAS; in the backward pass, a gradient may.
-    const bool follows = roles_.of(a.stack) == StackRole::kForward &&
-                         a.stack == last_workspace_.stack && a.stream == last_workspace_.stream &&
-                         a.birth - last_workspace_.birth <= kSoon;
-    if (a.asked_bytes() == kOfCublasLt && follows) workspaces_.insert(a.birth);
-    if (!is_workspace_size(a.asked_bytes())) return;
     const bool backward = roles_.of(a.stack) == StackRole::kBackward;
     if (!backward && roles_.of(a.stack) != StackRole::kForward) return;
+    // The one of cublasLt follows that of cuBLAS; in the backward pass, a gradient may.
+    const bool follows = a.stack == last_workspace_.stack && a.stream == last_workspace_.stream &&
+                         a.birth - last_workspace_.birth <= kSoon;
+    if (a.asked_bytes() == kOfCublasLt && follows && (!backward || outlives_gradients(row))) {
+      workspaces_.insert(a.birth);
+    }
+    if (!is_workspace_size(a.asked_bytes())) return;
     const auto alike = results_like_workspaces_.find(a.stack);
     if (alike != results_like_workspaces_.end() && alike->second > 1) return;
     if (!with_workspace_.emplace(a.stream, a.pool, backward).second) return;
     workspaces_.insert(a.birth);
     last_workspace_ = a;
+  }
+
+  // Whether a block that stays is none of the gradients of its backward pass: most of these are
+  // freed.
+  bool outlives_gradients(size_t row) const {
+    const AllocationColumns& all = model_.allocations;
+    size_t end = row;
+    while (end < all.size() && roles_.of(all.stack(end)) == StackRole::kBackward) ++end;
+    if (end == all.size()) return false;
+    size_t freed = 0;
+    size_t kept = 0;
+    for (size_t i = row + 1; i < end; ++i) {
+      if (all.release(i) > all.birth(end)) ++(all.release(i) == kNever ? kept : freed);
+    }
+    return freed > kept;
   }
 
   // A library's workspace is allocated under the line that needs it first, and stays: one block of
@@ -331,11 +352,6 @@ class Categorizer {
 
   bool is_kv_cache(const Allocation& a) const {
     return !out_.has_backward && cache_.holds(a, pass_end_, is_kept_long(a));
-  }
-
-  // Under autocast, 16-bit copies of the weights live until its end, with a graph or without.
-  bool is_weight_copy(const Allocation& a) const {
-    return parameter_sizes_.contains(a.asked_bytes() * 2);
   }
 
   // The end of the step after its own: a loop variable lives into the next step. Most questions are
@@ -420,7 +436,7 @@ class Categorizer {
     }
     // A forward pass that ended with an error could not run its backward pass.
     const bool ended = a.release != kNever && !meets(a, next_failure_);
-    kept_without_backward_ = (ended || validates) && meets(a, pass_end_) && !is_weight_copy(a);
+    kept_without_backward_ = (ended || validates) && meets(a, pass_end_);
     return {Category::kActivation, 5};
   }
 
@@ -478,6 +494,7 @@ class Categorizer {
   const bool trains_ = lines_.any();
   const std::vector<bool> in_module_ = module_stacks(process_.names);
   ServingCache cache_;
+  const WeightCopies copies_;
   const std::vector<bool> of_fsdp_;         // by stack
   const std::vector<bool> of_constructor_;  // by stack
   const std::vector<bool> of_workspace_;    // by stack

@@ -65,12 +65,14 @@ void ServingCache::survey(const std::unordered_set<uint64_t>& parameter_sizes,
 }
 
 // With every token, each layer makes a copy of its keys and values that is longer by as much, and
-// frees the one before. Outside a module, a single block that grows may be a list of results.
+// then frees the one before, which results of ever longer prompts do not wait for. Outside a
+// module, a single block that grows may be a list of results.
 void ServingCache::find_concatenations() {
   constexpr uint32_t kLeastLengths = 4;
   struct Chain {
     uint64_t bytes = 0;  // of the last copies
     uint64_t longer = 0;
+    uint64_t first_bytes = 0;  // of the first copies
     uint32_t lengths = 0;
     uint32_t blocks = 0;  // of the last length
     uint32_t first = 0;   // birth of the first copy, and of the first longer one
@@ -93,10 +95,10 @@ void ServingCache::find_concatenations() {
     }
     const uint64_t longer = bytes - std::min(bytes, c.bytes);
     const bool goes_on = longer != 0 && longer <= c.bytes / 2 && c.freed_before <= a.birth &&
-                         (c.lengths < 2 || longer == c.longer) &&
+                         a.birth < c.freed && (c.lengths < 2 || longer == c.longer) &&
                          (role == StackRole::kForward || (c.blocks > 1 && !passes_.empty()));
     if (!goes_on) {
-      c = {bytes, 0, 1, 1, a.birth, 0, a.release, 0};
+      c = {bytes, 0, bytes, 1, 1, a.birth, 0, a.release, 0};
       continue;
     }
     if (c.lengths == 1) c.second = a.birth;
@@ -106,16 +108,23 @@ void ServingCache::find_concatenations() {
     c.freed_before = std::exchange(c.freed, a.release);
     if (++c.lengths != kLeastLengths) continue;
     concatenating_.insert(a.stack);
-    beginnings_.emplace_back(c.first, c.second);
+    beginnings_.push_back({c.first, c.second, c.first_bytes - c.longer});
   }
-  std::sort(beginnings_.begin(), beginnings_.end());
+  std::sort(beginnings_.begin(), beginnings_.end(),
+            [](const Beginning& a, const Beginning& b) { return a.first < b.first; });
 }
 
 // The keys and values of a prompt are freed when those of the first token have been added to them.
+// So may its logits be, but each layer has keys and values, or one layer has them in the size that
+// the first copy was made of.
 bool ServingCache::is_before_concatenation(const Allocation& a) const {
   const auto next =
-      std::upper_bound(beginnings_.begin(), beginnings_.end(), std::pair(a.birth, kNever));
-  return next != beginnings_.end() && a.release > next->first && a.release < next->second;
+      std::upper_bound(beginnings_.begin(), beginnings_.end(), a.birth,
+                       [](uint32_t birth, const Beginning& b) { return birth < b.first; });
+  if (next == beginnings_.end() || a.release <= next->first || a.release >= next->second) {
+    return false;
+  }
+  return cache_stacks_.contains(a.stack) || a.asked_bytes() == next->prompt_bytes;
 }
 
 // What lines of the program keep over several passes, and is no cache: a list that grows by a block

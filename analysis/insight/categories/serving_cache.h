@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <unordered_map>
 #include <unordered_set>
-#include <utility>
 #include <vector>
 
 #include "analysis/steps/stack_roles.h"
@@ -53,8 +52,13 @@ class ServingCache {
   std::unordered_set<uint32_t> cache_stacks_;   // several blocks of a pass outlive it
   std::unordered_set<uint32_t> copies_;         // stacks that copy the model
   std::unordered_set<uint32_t> concatenating_;  // stacks that make a longer copy with every token
-  // The births of the first of these copies and of the second, for each request, in order.
-  std::vector<std::pair<uint32_t, uint32_t>> beginnings_;
+  // Where such copies begin, in each request.
+  struct Beginning {
+    uint32_t first = 0;  // births of the first copy and of the second
+    uint32_t second = 0;
+    uint64_t prompt_bytes = 0;  // of what the first copy was made of
+  };
+  std::vector<Beginning> beginnings_;   // in order
   std::unordered_set<uint32_t> lists_;  // stacks of lists and queues
 };
 

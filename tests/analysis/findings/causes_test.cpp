@@ -89,9 +89,15 @@ class Model {
 
 enum class Losses { kSummed, kEach, kHeads, kPipeline, kRecurrence };
 
-Trace micro_batches(Losses losses) {
-  return Trace([losses](Story& s, uint32_t) {
+// `cleared_late`: gradients of a step are freed before the first backward pass of the next one.
+Trace micro_batches(Losses losses, bool cleared_late = false) {
+  return Trace([=](Story& s, uint32_t) {
     Model model(s);
+    Blocks old;
+    const auto clear = [&] {
+      for (const uint64_t block : old) s.free(block);
+      old.clear();
+    };
     for (int i = 0; i < 6; ++i) {
       std::vector<Blocks> alive;
       Blocks gradients;
@@ -104,21 +110,30 @@ Trace micro_batches(Losses losses) {
         const uint64_t loss = s.alloc(kScalar, s.user(12));
         alive.push_back(std::move(kept));
         if (losses == Losses::kEach) {
+          clear();
           model.backward(alive.back(), gradients);
           alive.clear();
         }
         s.free(loss);
       }
       if (losses == Losses::kPipeline) std::reverse(alive.begin(), alive.end());
+      clear();
       Blocks state;  // the gradient that each step of a recurrence passes to the one before it
       for (; !alive.empty(); alive.pop_back()) {
         model.backward(alive.back(), gradients, losses == Losses::kRecurrence ? &state : nullptr);
       }
       for (const uint64_t block : state) s.free(block);
       for (const uint64_t block : inputs) s.free(block);
+      if (cleared_late) std::swap(old, gradients);
       model.step(gradients);
     }
   });
+}
+
+TEST(Causes, GradientsClearedAfterTheForwardPassesAreNotHeldTwice) {
+  const Trace summed = micro_batches(Losses::kSummed, true);
+  expect_saves(summed.finding("accumulated_graphs"), summed, micro_batches(Losses::kEach, true),
+               0.03);
 }
 
 TEST(Causes, LossesSummedOverMicroBatches) {

@@ -159,6 +159,48 @@ std::string advice_on_scores(const Frames& inner) {
   return f.advice.empty() ? "" : f.advice[0].detail;
 }
 
+// Messages along the edges of graphs, which have another number of them in every step.
+// `operations`: lines that compute something in this shape; 0: a fused one does not.
+Trace graphs(int operations) {
+  return Trace([operations](Story& s, uint32_t) {
+    for (int i = 0; i < 4; ++i) s.alloc(2 * kMiB, s.setup());
+    for (uint64_t step = 0; step < 12; ++step) {
+      const uint64_t nodes = (8 + step % 4) * kMiB;
+      Blocks kept;
+      for (int layer = 0; layer < 5; ++layer) kept.push_back(s.alloc(nodes, s.forward(layer)));
+      Blocks messages;
+      for (int i = 0; i < operations; ++i) {
+        messages.push_back(s.alloc(10 * nodes, s.forward(20 + i)));
+      }
+      kept.push_back(s.alloc(nodes, s.forward(30)));
+      for (const uint64_t block : messages) s.free(block);
+      Blocks gradients;
+      for (; !kept.empty(); kept.pop_back()) {
+        gradients.push_back(s.alloc(2 * kMiB, 0));
+        s.free(kept.back());
+      }
+      s.optimizer_mark();
+      for (const uint64_t block : gradients) s.free(block);
+    }
+  });
+}
+
+TEST(Operations, AnOperationHasOtherSizesInOtherSteps) {
+  const auto peak = [](const Trace& trace) {
+    return trace.model().processes[0].framework[0].allocated_peak.bytes;
+  };
+  const Trace one = graphs(1);
+  const Finding f = one.finding("one_operation_peak");
+  ASSERT_FALSE(f.advice.empty());
+  EXPECT_TRUE(f.summary.starts_with("one operation holds")) << f.summary;
+  EXPECT_EQ(f.advice[0].saves_bytes, peak(one) - peak(graphs(0)));
+}
+
+TEST(Operations, SeveralOperationsAreNotCalledOne) {
+  const Finding f = graphs(2).finding("one_operation_peak");
+  EXPECT_TRUE(f.summary.starts_with("2 operations with results of one shape hold")) << f.summary;
+}
+
 TEST(Operations, AttentionScoresNameTheFusedFunction) {
   const std::string named = advice_on_scores({"softmax " + kTorch + "nn/functional.py:2100"});
   EXPECT_TRUE(named.starts_with("use torch.nn.functional.scaled_dot_product_attention")) << named;

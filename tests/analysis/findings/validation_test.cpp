@@ -97,6 +97,52 @@ TEST(Validation, ATeacherWhoseGraphNoBackwardPassUses) {
   EXPECT_TRUE(run(false).finding("eval_keeps_graph").id.empty());
 }
 
+// Only a copy of a weight, which an operation makes before its result, is no part of the graph:
+// what layers compute has half the size of a weight by chance.
+TEST(Validation, ResultsOfHalfTheSizeOfAWeightAreInTheGraph) {
+  const Trace taught([](Story& s, uint32_t) {
+    Training t(s, {.weight = 16 * kMiB});
+    for (int i = 0; i < 10; ++i) {
+      Blocks graph = t.forward(1, "train train.py:20");
+      t.step();
+      free_all(s, graph);
+    }
+  });
+  EXPECT_EQ(evidence_of(taught.finding("eval_keeps_graph"), "peak_bytes"), 6 * 20 * kMiB);
+}
+
+// A statistic of a pass without a backward pass: `stats.append(mean(log_softmax(model(x))))`. The
+// graph keeps what was computed outside the model; the program keeps the last result itself, and,
+// as it does without a graph, may keep that of the model.
+Trace statistics(bool graph) {
+  return Trace([graph](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 8; ++i) {
+      t.step();
+      Blocks kept = t.forward(1, "statistic train.py:20");
+      const uint64_t logs = s.alloc(64 * kMiB, s.stack({"statistic train.py:20"}));
+      s.alloc(512, s.stack({"statistic train.py:21"}));
+      if (graph) continue;
+      s.free(logs);
+      kept.pop_back();
+      free_all(s, kept);
+    }
+  });
+}
+
+TEST(Validation, ResultsOutsideTheModelAreKeptWithItsGraph) {
+  const Trace kept = statistics(true);
+  const Finding f = kept.finding("eval_keeps_graph");
+  EXPECT_EQ(evidence_of(f, "results_peak_bytes"), 8 * 64 * kMiB);
+  EXPECT_NE(f.summary.find(", and 512.0 MiB computed from their results"), std::string::npos);
+  const auto peak = [](const Trace& trace) {
+    return trace.model().processes[0].framework[0].allocated_peak.bytes;
+  };
+  ASSERT_FALSE(f.advice.empty());
+  EXPECT_LE(f.advice[0].saves_bytes, peak(kept) - peak(statistics(false)));
+  EXPECT_NE(f.advice[0].detail.find(", and up to 1."), std::string::npos) << f.advice[0].detail;
+}
+
 // The exception of an error in the backward pass lets go of the graph.
 TEST(Validation, AGraphOfAPassThatRanOutOfMemoryIsUsed) {
   const Trace trace([](Story& s, uint32_t) {

@@ -68,6 +68,36 @@ TEST(Categories, WorkspacesThatNativeFramesName) {
             kMiB);
 }
 
+// The workspaces of a backward pass, in a model with weights of the size of cublasLt's. Gradients
+// that are set to zero stay as workspaces do.
+TEST(Categories, WorkspacesOfABackwardPass) {
+  const auto run = [](bool workspace, bool zeroed) {
+    const Trace trace([=](Story& s, uint32_t) {
+      for (int i = 0; i < 4; ++i) s.alloc(kMiB, s.setup());
+      for (int step = 0; step < 4; ++step) {
+        const uint64_t kept = s.alloc(16 * kMiB, s.forward(2));
+        const uint64_t passed = s.alloc(16 * kMiB, 0);
+        if (step == 0) s.alloc(32 * kMiB, 0);
+        if (step == 0 && workspace) s.alloc(kMiB, 0);
+        std::vector<uint64_t> gradients;
+        for (int i = 0; i < 4 && (step == 0 || !zeroed); ++i) {
+          gradients.push_back(s.alloc(kMiB, 0));
+        }
+        s.free(kept);
+        s.free(passed);
+        s.free(s.alloc(4 * kMiB, s.optimizer("_multi_tensor_adam")));
+        for (size_t i = 0; i < gradients.size() && !zeroed; ++i) s.free(gradients[i]);
+      }
+    });
+    return bytes_where(trace, Category::kWorkspace, [](const AllocationHistory& model, size_t i) {
+      return model.allocations.block_bytes(i) == kMiB;
+    });
+  };
+  EXPECT_EQ(run(true, false), kMiB);
+  EXPECT_EQ(run(false, false), 0U);
+  EXPECT_EQ(run(false, true), 0U);
+}
+
 // Buffers that a layer makes one after the other, keeps, and uses in turn; another line keeps one
 // more result of every step.
 TEST(Categories, BuffersTakenInTurnAreWorkspaces) {

@@ -67,6 +67,43 @@ TEST(ServingCache, KeysAndValuesThatAreConcatenated) {
   }
 }
 
+// The logits of a prompt live until those of the first token, and with ever longer prompts they
+// have ever more bytes.
+TEST(ServingCache, LogitsOfPromptsAreNone) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 6; ++i) s.alloc(20 * kMiB, s.setup());
+    const auto line = [&](int number, int caller) {
+      return s.stack({"forward model.py:" + std::to_string(number),
+                      "_call_impl torch/nn/modules/module.py:1",
+                      "answer serve.py:" + std::to_string(caller)});
+    };
+    for (uint64_t request = 0; request < 6; ++request) {
+      const uint64_t prompt = s.alloc(2 * kMiB, s.stack({"answer serve.py:38"}));
+      const uint64_t bytes = (4 + request) * kMiB;
+      std::vector<uint64_t> cache;
+      for (int layer = 0; layer < 4; ++layer) cache.push_back(s.alloc(bytes, line(10, 39)));
+      uint64_t logits = s.alloc(8 * bytes, line(20, 39));
+      for (uint64_t token = 1; token < 12; ++token) {
+        s.free(s.alloc(4096, s.stack({"answer serve.py:40"})));
+        for (uint64_t& of_layer : cache) {
+          const uint64_t longer = s.alloc(bytes + (token << 16), line(12, 41));
+          s.free(of_layer);
+          of_layer = longer;
+        }
+        const uint64_t next = s.alloc(128 << 10, line(20, 41));
+        s.free(logits);
+        logits = next;
+      }
+      s.free(logits);
+      for (const uint64_t block : cache) s.free(block);
+      s.free(prompt);
+    }
+  });
+  EXPECT_EQ(bytes_at(trace, "forward model.py:20", Category::kKvCache), 0U);
+  EXPECT_NE(bytes_at(trace, "forward model.py:10", Category::kKvCache), 0U);
+  EXPECT_NE(bytes_at(trace, "forward model.py:12", Category::kKvCache), 0U);
+}
+
 // Requests that wait for their turn, four of them in each batch.
 TEST(ServingCache, AQueueIsNone) {
   const Trace trace([](Story& s, uint32_t) {

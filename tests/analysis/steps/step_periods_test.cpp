@@ -40,7 +40,29 @@ TEST(StepPeriods, AnIterationIsShorterThanTheTimeBetweenItsLogs) {
   EXPECT_EQ(steps_on(trace, 0), 60U);
 }
 
-// The same without stacks and marks, where every iteration requests each size several times and
+// A server calls one function for each request. It makes a longer cache with every token, of which
+// there are many, and no line reads the prompt.
+TEST(StepPeriods, ARequestIsLongerThanATokenOfIt) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 6; ++i) s.alloc(20 * kMiB, s.setup());
+    const auto line = [&](int number) {
+      return s.stack({"decode serve.py:" + std::to_string(number), "serve serve.py:30"});
+    };
+    for (int request = 0; request < 12; ++request) {
+      uint64_t cache = s.alloc(4 * kMiB, line(10));
+      for (uint64_t token = 1; token <= 40; ++token) {
+        s.free(s.alloc(64 << 10, s.forward(2, "decode serve.py:12")));
+        const uint64_t longer = s.alloc(4 * kMiB + (token << 12), line(14));
+        s.free(cache);
+        cache = longer;
+      }
+      s.free(cache);
+    }
+  });
+  EXPECT_EQ(steps_on(trace, 0), 12U);
+}
+
+// Iterations without stacks and marks, where every one requests each size several times and
 // only the log has one of its own. Iterations whose gradients add up are parts of a step.
 TEST(StepPeriods, AnIterationIsShorterThanTheTimeBetweenItsLogsWithoutStacks) {
   const auto run = [](bool accumulates) {

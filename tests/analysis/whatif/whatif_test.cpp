@@ -189,6 +189,20 @@ TEST(WhatIf, SaysWhatTheRecordingLacks) {
   EXPECT_NE(whatif.error().message.find("no requested sizes"), std::string::npos);
 }
 
+// A snapshot has no readings of the card, and the process holds more of it than its tensors.
+TEST(WhatIf, ACardThatIsGivenHoldsTheContextToo) {
+  const auto settings = AllocatorSettings::parse("");
+  Recorder recorder(*settings, {});
+  recorder.random_run(5, 2000, 5 * kMib, false);
+  WhatIfOptions options;
+  options.card_bytes = 740 * kMib;
+  const auto whatif = WhatIf::prepare(recorder.process(), 0, options);
+  ASSERT_TRUE(whatif);
+  EXPECT_EQ(whatif->predict(*settings).limit_bytes, 100 * kMib);
+  ASSERT_FALSE(whatif->notes().empty());
+  EXPECT_NE(whatif->notes()[0].find("assumed to take 640.0 MiB"), std::string::npos);
+}
+
 TEST(WhatIf, EndsAtTheRequestThatDoesNotFit) {
   const auto settings = AllocatorSettings::parse("");
   Recorder recorder(*settings, {});

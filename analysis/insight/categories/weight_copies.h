@@ -1,0 +1,41 @@
+// The 16-bit copies of weights that autocast makes. They live until its end, with a graph or
+// without, and are no activations of one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "analysis/history/allocation_history.h"
+#include "analysis/insight/categories/stacks_through.h"
+
+namespace tidemark {
+
+class WeightCopies {
+ public:
+  WeightCopies(const Dictionary& names, const AllocationHistory& model)
+      : all_(model.allocations), normalizing_(stacks_through(names, normalizes)) {}
+
+  // An operation copies its weights first, then allocates its result. Other results have half the
+  // size of a parameter by chance.
+  bool holds(size_t row, const std::unordered_set<uint64_t>& parameter_sizes) const {
+    if (!parameter_sizes.contains(all_.asked_bytes(row) * 2)) return false;
+    const uint32_t stack = all_.stack(row);
+    const bool more_follows = row + 1 < all_.size() && all_.stack(row + 1) == stack;
+    return more_follows && !(stack < normalizing_.size() && normalizing_[stack]);
+  }
+
+ private:
+  // Autocast computes normalizations in 32 bits. They allocate their result first, then statistics.
+  static bool normalizes(std::string_view function, std::string_view file) {
+    return file.ends_with("norm.py") || file.ends_with("normalization.py") ||
+           function.ends_with("_norm");
+  }
+
+  const AllocationColumns& all_;
+  const std::vector<bool> normalizing_;  // by stack
+};
+
+}  // namespace tidemark
