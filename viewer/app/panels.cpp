@@ -72,7 +72,10 @@ bool Panels::show_as(const Entry& panel, Selection& selection, const std::string
     return way == "events" || way == "own-scale" || way == "stacked";
   }
   if (title == FlamePanel::kTitle) return flame.show_as(way);
-  if (title == StackPanel::kTitle) return stack.options.show_as(way);
+  if (title == StackPanel::kTitle) {
+    // A kind of band; else, where no kind has this name, a colour of blocks.
+    return stack.options.show_as(way) || colour_by(selection.colouring, way);
+  }
   if (title == TablesPanel::kTitle) return tables.show_as(way);
   if (title == MapPanel::kTitle) return colour_by(selection.colouring, way);
   if (title != RanksPanel::kTitle) return false;

@@ -50,6 +50,12 @@ const Name* find(std::string_view owner) {
 
 }  // namespace
 
+std::string in_words(std::string_view id) {
+  std::string words(id);
+  std::replace(words.begin(), words.end(), '_', ' ');
+  return words;
+}
+
 std::string owner_title(std::string_view owner) {
   const Name* name = find(owner);
   return std::string(name == nullptr ? owner : name->title);

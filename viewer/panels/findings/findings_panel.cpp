@@ -8,6 +8,7 @@
 #include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
 #include "export/report/report_wording.h"
+#include "viewer/model/owner_names.h"
 #include "viewer/model/ticks.h"
 #include "viewer/panels/details/moment_panel.h"
 #include "viewer/panels/flame/flame_panel.h"

@@ -23,18 +23,10 @@ namespace {
 constexpr float kRowPx = 22;
 constexpr float kLabelPx = 158;
 constexpr float kLegendPx = 200;    // most for the name of a stack in the legend
-constexpr size_t kStacksNamed = 6;  // in the legend; the tables have all
+constexpr size_t kStacksNamed = 6;  // and modules, in the legend; the tables have all
 
-std::string module_name(const ProcessModel& process, const Allocation& a) {
-  const std::string path = process.names.nn_module_text(process.nn_module_of(a));
-  return path.empty() ? "no module" : path;
-}
-
-std::string kind_of(const Model& model, const Lane& lane, const Allocation& a, ColourBy by) {
-  if (by == ColourBy::kCategory) return in_words(category_name(a.category));
-  if (by == ColourBy::kStack) return std::string(model.text_of(lane).headline(a.stack, a.seeded));
-  if (by == ColourBy::kModule) return module_name(model.process_of(lane), a);
-  if (!lane.of_driver) return owner_title("torch");
+std::string kind_of(const Model& model, const Lane& lane, const Allocation& a) {
+  if (!lane.of_driver) return in_words(category_name(a.category));
   const std::string_view owner = model.process_of(lane).names.string(a.metadata);
   return owner_title(owner.empty() ? "unknown" : owner);
 }
@@ -113,64 +105,11 @@ void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Mome
   }
 }
 
-// The driver's allocations are few.
-void MapPanel::add_owners(const Model& model, const Lane& lane, const Moment& moment) {
-  std::map<uint32_t, uint64_t> bytes;
-  for (const uint32_t i : moment.state.live) {
-    if (moment.state.is_pending(*lane.memory, i)) continue;
-    const Allocation& a = lane.memory->allocations[i];
-    bytes[a.metadata] += a.block_bytes;
-  }
-  for (const auto& [name, held] : bytes) {
-    const std::string_view owner = model.process_of(lane).names.string(name);
-    legend_.push_back({owner_colour(owner), owner_title(owner.empty() ? "unknown" : owner), held});
-  }
-  std::stable_sort(legend_.begin(), legend_.end(),
-                   [](const Sample& a, const Sample& b) { return a.bytes > b.bytes; });
-}
-
-void MapPanel::add_modules(const Model& model, const Lane& lane, const Moment& moment) {
-  const ProcessModel& process = model.process_of(lane);
-  std::map<uint32_t, Sample> found;
-  for (const uint32_t i : moment.state.live) {
-    if (moment.state.is_pending(*lane.memory, i)) continue;
-    const Allocation a = lane.memory->allocations[i];
-    const uint32_t module = process.nn_module_of(a);
-    const auto [at, fresh] = found.try_emplace(module);
-    if (fresh) at->second = {stack_colour(module), module_name(process, a), 0};
-    at->second.bytes += a.block_bytes;
-  }
-  for (auto& [module, sample] : found) legend_.push_back(std::move(sample));
-  std::stable_sort(legend_.begin(), legend_.end(),
-                   [](const Sample& a, const Sample& b) { return a.bytes > b.bytes; });
-  legend_.resize(std::min(legend_.size(), kStacksNamed));
-}
-
 void MapPanel::make_legend(const Model& model, ColourBy by, const Moment& moment) {
-  legend_.clear();
   legend_of_ = by;
+  const bool many = by == ColourBy::kStack || by == ColourBy::kModule;
+  legend_ = colour_rows(model, by, moment, many ? kStacksNamed : SIZE_MAX);
   if (by == ColourBy::kAge || by == ColourBy::kSize) return;
-  const Lane& lane = model.lanes[moment.lane];
-  if (by == ColourBy::kCategory) {
-    for (const CategoryRow& row : moment.live.categories) {
-      legend_.push_back(
-          {category_colour(row.category), in_words(category_name(row.category)), row.bytes});
-    }
-  } else if (by == ColourBy::kStack) {
-    const size_t shown = std::min(kStacksNamed, moment.live.stacks.size());
-    for (size_t i = 0; i < shown; ++i) {
-      const StackRow& row = moment.live.stacks[i];
-      legend_.push_back({stack_colour(row.stack),
-                         std::string(model.text_of(lane).headline(row.stack, row.before_recording)),
-                         row.bytes});
-    }
-  } else if (by == ColourBy::kModule) {
-    add_modules(model, lane, moment);
-  } else if (lane.of_driver) {
-    add_owners(model, lane, moment);
-  } else if (moment.state.totals.allocated != 0) {
-    legend_.push_back({owner_colour("torch"), owner_title("torch"), moment.state.totals.allocated});
-  }
   if (const uint64_t pending = moment.state.totals.pending(); pending != 0) {
     legend_.push_back({theme().pending, std::string(kPendingText), pending});
   }
@@ -179,25 +118,11 @@ void MapPanel::make_legend(const Model& model, ColourBy by, const Moment& moment
 void MapPanel::draw_legend(ColourBy by) {
   if (by == ColourBy::kAge || by == ColourBy::kSize) {
     const bool age = by == ColourBy::kAge;
-    text_dim(age ? "old" : "512 B");
-    ImGui::SameLine();
-    const ImVec2 at = ImGui::GetCursorScreenPos();
-    const float width = px(120);
-    const float height = ImGui::GetTextLineHeight();
-    constexpr int kParts = 24;
-    for (int i = 0; i < kParts; ++i) {
-      const float left = at.x + width * static_cast<float>(i) / kParts;
-      ImGui::GetWindowDrawList()->AddRectFilled(
-          {left, at.y + px(2)}, {left + width / kParts, at.y + height - px(2)},
-          paint(viridis(static_cast<double>(i) / (kParts - 1))));
-    }
-    ImGui::Dummy({width, height});
-    ImGui::SameLine();
-    text_dim(age ? "young" : "16.0 GiB");
+    colour_scale(age ? "old" : "512 B", age ? "young" : "16.0 GiB");
     return;
   }
   bool first = true;
-  for (const Sample& s : legend_) {
+  for (const ColourRow& s : legend_) {
     const std::string label =
         fmt::format("{} {}", fitted(s.name, px(kLegendPx)), size_text(s.bytes));
     if (!first) flow(width_of(label) + px(24));
@@ -247,9 +172,7 @@ void MapPanel::explain_cell(const Model& model, const Cursor& cursor, const Mome
     if (moment.state.is_pending(*lane.memory, cell.allocation)) {
       text("pending free: freed by the program, but another stream may still be using it");
     }
-    const std::string kind =
-        kind_of(model, lane, a, lane.of_driver ? ColourBy::kOwner : ColourBy::kCategory);
-    text_dim(fmt::format("{}, {}", kind, cursor.age_text(model, a)));
+    text_dim(fmt::format("{}, {}", kind_of(model, lane, a), cursor.age_text(model, a)));
   }
   explain_asleep(bytes_in(asleep_, {cell.address, cell.address + cell.size_bytes}),
                  cell.size_bytes);

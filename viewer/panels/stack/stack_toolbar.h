@@ -22,8 +22,8 @@ struct StackPanelOptions {
   bool show_as(const std::string& way);
 };
 
-// `pair`: the steps that are compared, once they are known.
+// `by`: the bands that are drawn. `pair`: the steps that are compared, once they are known.
 void draw_stack_toolbar(const Model& model, Selection& selection, StackPanelOptions& options,
-                        std::optional<StepPair>& pair, SearchField& search);
+                        StackBy by, std::optional<StepPair>& pair, SearchField& search);
 
 }  // namespace tidemark::view
