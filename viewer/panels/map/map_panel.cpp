@@ -22,8 +22,9 @@ namespace {
 
 constexpr float kRowPx = 22;
 constexpr float kLabelPx = 158;
-constexpr float kLegendPx = 200;    // most for the name of a stack in the legend
-constexpr size_t kStacksNamed = 6;  // and modules, in the legend; the tables have all
+constexpr float kRoomForAddressPx = 640;  // a narrower panel has none at the start of a row
+constexpr float kLegendPx = 200;          // most for the name of a stack in the legend
+constexpr size_t kStacksNamed = 6;        // and modules, in the legend; the tables have all
 
 std::string kind_of(const Model& model, const Lane& lane, const Allocation& a) {
   if (!lane.of_driver) return in_words(category_name(a.category));
@@ -89,7 +90,7 @@ void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Mome
     const uint32_t most = memory.event_count() - 1;
     const uint32_t count = memory.event_number(most);
     ImGui::AlignTextToFramePadding();
-    text(fmt::format("event {} of {}   {}", grouped(memory.event_number(event)), grouped(count),
+    text(fmt::format("{}   {}", selection.cursor.event_text(model),
                      instant_text(selection.cursor.time(model), model.span_ns())));
     // The slider begins after the longest possible text, so that it does not move while dragged.
     const std::string longest = fmt::format("event {0} of {0}   +00.000000 ms", grouped(count));
@@ -149,7 +150,7 @@ void MapPanel::draw_asleep_legend() {
 }
 
 void MapPanel::explain_cell(const Model& model, const Cursor& cursor, const Moment& moment,
-                            const MapCell& cell) {
+                            const MapCell& cell, const SegmentRange& segment) {
   if (!ImGui::BeginTooltip()) return;
   const Lane& lane = model.lanes[moment.lane];
   if (cell.kind == CellKind::kHole) {
@@ -176,7 +177,8 @@ void MapPanel::explain_cell(const Model& model, const Cursor& cursor, const Mome
   }
   explain_asleep(bytes_in(asleep_, {cell.address, cell.address + cell.size_bytes}),
                  cell.size_bytes);
-  text_dim(fmt::format("{:#x}", cell.address));
+  text_dim(fmt::format("{:#x}, in segment {:#x} of {}", cell.address, segment.address,
+                       size_text(segment.size_bytes)));
   ImGui::EndTooltip();
 }
 
@@ -280,7 +282,11 @@ void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& 
                         uint32_t segment, float height) {
   const SegmentRange& range = moment.state.segments[segment];
   const ImVec2 at = ImGui::GetCursorScreenPos();
-  const float label = std::min(px(kLabelPx), ImGui::GetContentRegionAvail().x * 0.35F);
+  const std::string address = fmt::format("{:#x}", range.address);
+  const bool has_address = ImGui::GetContentRegionAvail().x > px(kRoomForAddressPx);
+  const float address_width = has_address ? width_of(address) + px(12) : 0;
+  const float label =
+      std::min(px(kLabelPx), ImGui::GetContentRegionAvail().x * 0.35F) + address_width;
   const float room = ImGui::GetContentRegionAvail().x - label;
   float width = std::max(room, 10.0F);
   if (to_scale_) {
@@ -292,7 +298,8 @@ void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& 
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const float text_y = at.y + (height - ImGui::GetTextLineHeight()) / 2;
   const std::string size = size_text(range.size_bytes);
-  draw.AddText({at.x, text_y}, paint(theme().text), size.c_str());
+  if (has_address) draw.AddText({at.x, text_y}, paint(theme().dim), address.c_str());
+  draw.AddText({at.x + address_width, text_y}, paint(theme().text), size.c_str());
   const Lane& lane = model.lanes[moment.lane];
   const uint64_t asleep = bytes_in(asleep_, {range.address, range.address + range.size_bytes});
   const std::string share =
@@ -301,7 +308,7 @@ void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& 
           ? selection.cursor.age_text(model, lane.memory->segment_changes[range.change])
           : percent_text(used, range.size_bytes) + " used";
   const float share_width = width_of(share);
-  if (label - px(10) > width_of(size) + share_width + px(8)) {
+  if (label - address_width - px(10) > width_of(size) + share_width + px(8)) {
     draw.AddText({at.x + label - share_width - px(10), text_y}, paint(theme().dim), share.c_str());
   }
   const float left = at.x + label;
@@ -317,7 +324,7 @@ void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& 
     if (!hovered || mouse < cell.begin_px || mouse >= std::max(cell.end_px, cell.begin_px + 1)) {
       continue;
     }
-    explain_cell(model, selection.cursor, moment, cell);
+    explain_cell(model, selection.cursor, moment, cell, range);
     if (!ImGui::IsMouseClicked(ImGuiMouseButton_Left)) continue;
     if (cell.kind == CellKind::kHole) {
       selection.choose_hole(cell.address);
@@ -326,7 +333,7 @@ void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& 
     }
   }
   if (hovered && mouse < 0 && ImGui::BeginTooltip()) {
-    text(fmt::format("segment {:#x}", range.address));
+    text("segment " + address);
     text_dim(fmt::format("{}, {} used, {} in {}", size, size_text(used),
                          counted(moment.layout.block_count(segment), "block"),
                          range.expandable ? "an expandable segment" : "a segment"));

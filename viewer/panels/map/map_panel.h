@@ -34,7 +34,7 @@ class MapPanel {
   void draw_legend(ColourBy by);
   void draw_asleep_legend();
   void explain_cell(const Model& model, const Cursor& cursor, const Moment& moment,
-                    const MapCell& cell);
+                    const MapCell& cell, const SegmentRange& segment);
 
   struct KeptCells {
     float width = -1;

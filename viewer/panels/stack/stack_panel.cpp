@@ -90,7 +90,10 @@ std::vector<StackPanel::Plot> StackPanel::plots_of(const Model& model, const Sel
   if (steps_) {
     if (pair_of_ != &lane || !pair_) {
       pair_of_ = &lane;
-      pair_ = steps_to_compare(*lane.memory, lane.curves, model.steps_of(lane));
+      const bool known = options.pair && options.pair->ordinary < model.steps_of(lane).count() &&
+                         options.pair->unlike < model.steps_of(lane).count();
+      pair_ =
+          known ? options.pair : steps_to_compare(*lane.memory, lane.curves, model.steps_of(lane));
       step_view_ = {};
     }
     if (pair_) {

@@ -11,6 +11,15 @@ namespace tidemark::view {
 
 namespace {
 
+constexpr const char* kLifeWay = "life";
+struct Switch {
+  const char* word;
+  bool StackPanelOptions::*option;
+};
+constexpr Switch kSwitches[] = {{"events", &StackPanelOptions::by_event},
+                                {"fit", &StackPanelOptions::fit},
+                                {"steps", &StackPanelOptions::steps}};
+
 // Blocks are ordered among all of them, or within the band of their group.
 std::string order_name(BandOrder order, StackBy by) {
   const std::string name =
@@ -76,18 +85,24 @@ bool StackPanelOptions::show_as(const std::string& way) {
     by = static_cast<StackBy>(i);
     return true;
   }
-  if (way == "life") {
+  if (way == kLifeWay) {
     order = BandOrder::kLife;
-  } else if (way == "events") {
-    by_event = true;
-  } else if (way == "fit") {
-    fit = true;
-  } else if (way == "steps") {
-    steps = true;
-  } else {
-    return false;
+    return true;
   }
-  return true;
+  for (const Switch& s : kSwitches) {
+    if (way != s.word) continue;
+    this->*s.option = true;
+    return true;
+  }
+  return false;
+}
+
+std::vector<std::string> StackPanelOptions::ways() {
+  std::vector<std::string> words;
+  for (int i = 0; i < kStackWays; ++i) words.emplace_back(stack_way_name(static_cast<StackBy>(i)));
+  words.emplace_back(kLifeWay);
+  for (const Switch& s : kSwitches) words.emplace_back(s.word);
+  return words;
 }
 
 void draw_stack_toolbar(const Model& model, Selection& selection, StackPanelOptions& options,
