@@ -140,7 +140,7 @@ int main(int argc, char** argv) {
   app.add_option("--frames", options.frames, "close after this many frames (for tests)")->group("");
   app.footer("Panels, and words that may follow them, such as stack:line:events:\n" +
              tidemark::view::Panels::names_and_ways() +
-             "\nExamples:\n"
+             "\n\nExamples:\n"
              "  tidemark-view run.tmk\n"
              "  tidemark-view before.tmk after.tmk\n"
              "  tidemark-view --follow out/\n"

@@ -92,7 +92,8 @@ std::string Panels::names_and_ways() {
     if (p.ways != nullptr) {
       for (const std::string& way : p.ways()) ways += (ways.empty() ? "" : ", ") + way;
     }
-    text += (text.empty() ? "" : "\n") + fmt::format("  {:<10}{}", p.id, ways);
+    text += (text.empty() ? "  " : "\n  ") +
+            (ways.empty() ? std::string(p.id) : fmt::format("{:<10}{}", p.id, ways));
   }
   return text;
 }

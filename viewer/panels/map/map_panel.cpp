@@ -284,7 +284,8 @@ void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& 
   const ImVec2 at = ImGui::GetCursorScreenPos();
   const std::string address = fmt::format("{:#x}", range.address);
   const bool has_address = ImGui::GetContentRegionAvail().x > px(kRoomForAddressPx);
-  const float address_width = has_address ? width_of(address) + px(12) : 0;
+  // The same for all rows, whatever the widths of their digits.
+  const float address_width = has_address ? width_of("0x000000000000") + px(16) : 0;
   const float label =
       std::min(px(kLabelPx), ImGui::GetContentRegionAvail().x * 0.35F) + address_width;
   const float room = ImGui::GetContentRegionAvail().x - label;
@@ -298,7 +299,10 @@ void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& 
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const float text_y = at.y + (height - ImGui::GetTextLineHeight()) / 2;
   const std::string size = size_text(range.size_bytes);
-  if (has_address) draw.AddText({at.x, text_y}, paint(theme().dim), address.c_str());
+  if (has_address) {
+    draw.AddText({at.x, text_y}, paint(theme().dim),
+                 fitted_ends(address, address_width - px(8)).c_str());
+  }
   draw.AddText({at.x + address_width, text_y}, paint(theme().text), size.c_str());
   const Lane& lane = model.lanes[moment.lane];
   const uint64_t asleep = bytes_in(asleep_, {range.address, range.address + range.size_bytes});

@@ -140,7 +140,7 @@ void StackLegend::draw_colours(const Model& model, Cursor& cursor, const StackPi
   }
   if (picture.has_uncoloured()) {
     swatch(kUncoloured);
-    text_dim("less than a pixel high");
+    text_dim(fitted("less than a pixel high", ImGui::GetContentRegionAvail().x));
     explain("Blocks that are too small to be drawn on their own. Zoom in to see their colours.");
   }
 }
