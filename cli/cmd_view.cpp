@@ -56,8 +56,9 @@ void add_view(CLI::App& app, int& code) {
   command->prefix_command();
   command->footer(
       "tidemark view PATH [OPTIONS] passes its arguments to tidemark-view, whose --help lists "
-      "them.\n"
-      "With --browser, and where there is no display or no tidemark-view, it writes the viewer with "
+      "them,\nthe panels, and how each can be drawn.\n"
+      "With --browser, and where there is no display or no tidemark-view, it writes the viewer "
+      "with "
       "the trace\ninside to a temporary page and opens that in a browser.\n"
       "Examples:\n  tidemark view run.tmk\n  tidemark view run.tmk --browser");
   command->callback([command, &code] {

@@ -32,12 +32,14 @@ Result<Words> parse(const std::vector<std::string>& words) {
   for (size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
     if (word == "--browser") continue;
-    const bool known =
-        word == "--panel" || word == "--time" || word == "--search" || word == "--theme";
+    const bool known = word == "--panel" || word == "--time" || word == "--search" ||
+                       word == "--theme" || word == "--rank" || word == "--steps";
     if (known && i + 1 < words.size()) {
       parsed.link += (parsed.link.empty() ? "" : "&") + word.substr(2) + "=" + words[++i];
     } else if (word.starts_with('-')) {
-      return Error{word + ": not in the browser; there are --panel, --time, --search and --theme"};
+      return Error{word +
+                   ": not in the browser; there are --panel, --time, --rank, --steps, "
+                   "--search and --theme"};
     } else if (!parsed.path.empty()) {
       return Error{"--browser takes one PATH; drop a second trace on the page to compare"};
     } else {
@@ -50,7 +52,8 @@ Result<Words> parse(const std::vector<std::string>& words) {
 
 // False: there is no browser to be had from here.
 bool open_browser(const std::string& file) {
-  const bool display = std::getenv("DISPLAY") != nullptr || std::getenv("WAYLAND_DISPLAY") != nullptr;
+  const bool display =
+      std::getenv("DISPLAY") != nullptr || std::getenv("WAYLAND_DISPLAY") != nullptr;
   const std::string opener = display ? find_program("xdg-open") : std::string();
   if (opener.empty()) return false;
   const char* const argv[] = {opener.c_str(), file.c_str(), nullptr};
@@ -85,8 +88,8 @@ int view_in_browser(const std::vector<std::string>& words) {
   const int fd = ::mkstemps(file.data(), 5);
   if (fd < 0) return fail({file + ": " + std::strerror(errno)});
   ::close(fd);
-  const auto summary = export_page({trace->model, trace->source.readers, nullptr}, {},
-                                   {*page, parsed->link}, file);
+  const auto summary =
+      export_page({trace->model, trace->source.readers, nullptr}, {}, {*page, parsed->link}, file);
   if (!summary) {
     ::unlink(file.c_str());
     return fail(summary.error());

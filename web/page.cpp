@@ -54,10 +54,10 @@ enum Next : int { kDrawAgain = 1, kBlink = 2, kWork = 4, kPicture = 8 };
 void* gl_function(const char* name) {
   static const std::pair<std::string_view, void (*)()> calls[] = {
 #define TIDEMARK_GL(call) {#call, reinterpret_cast<void (*)()>(call)}
-      TIDEMARK_GL(glViewport),      TIDEMARK_GL(glClearColor),    TIDEMARK_GL(glClear),
-      TIDEMARK_GL(glPixelStorei),   TIDEMARK_GL(glReadPixels),    TIDEMARK_GL(glGetIntegerv),
-      TIDEMARK_GL(glGenTextures),   TIDEMARK_GL(glBindTexture),   TIDEMARK_GL(glTexParameteri),
-      TIDEMARK_GL(glTexImage2D),    TIDEMARK_GL(glDeleteTextures)};
+      TIDEMARK_GL(glViewport),    TIDEMARK_GL(glClearColor),    TIDEMARK_GL(glClear),
+      TIDEMARK_GL(glPixelStorei), TIDEMARK_GL(glReadPixels),    TIDEMARK_GL(glGetIntegerv),
+      TIDEMARK_GL(glGenTextures), TIDEMARK_GL(glBindTexture),   TIDEMARK_GL(glTexParameteri),
+      TIDEMARK_GL(glTexImage2D),  TIDEMARK_GL(glDeleteTextures)};
 #undef TIDEMARK_GL
   for (const auto& [known, call] : calls) {
     if (known == name) return reinterpret_cast<void*>(call);
@@ -107,6 +107,8 @@ class Page {
     if (key == "panel") start_.panel = value;
     if (key == "time") start_.time = value;
     if (key == "search") start_.search = value;
+    if (key == "rank") start_.rank = value;
+    if (key == "steps") start_.steps = value;
     if (key == "lane") start_.lane = value;
     if (key == "view") start_.view = value;
     if (key == "alone") start_.alone = true;
@@ -122,8 +124,8 @@ class Page {
       shell_.selection().be_patient();
     }
     shell_.start_with(std::exchange(start_, {}));
-    second && paths.size() == 1 && shell_.model() != nullptr ? shell_.open_other(paths[0])
-                                                             : shell_.open_in_order(paths);
+    second&& paths.size() == 1 && shell_.model() != nullptr ? shell_.open_other(paths[0])
+                                                            : shell_.open_in_order(paths);
     was_input();
   }
 

@@ -64,7 +64,7 @@ int draw_picture(const Options& options, int width, int height) {
     shell.set_other(*before);
   }
   if (!options.start.panel.empty()) shell.show_only(options.start.panel);
-  if (const Status s = go_to_start(options.start, **model, shell.selection()); !s) {
+  if (const Status s = go_to_start(options.start, **model, shell.selection(), shell.panels()); !s) {
     return fail(s.error().message);
   }
   if (options.start.panel == "block") {
@@ -123,26 +123,34 @@ int main(int argc, char** argv) {
                  "draw into this PNG file and exit; needs no display");
   app.add_option("--panel", options.start.panel,
                  "panel to bring to the front, or to draw alone into a screenshot: " +
-                     tidemark::view::Panels::names());
+                     tidemark::view::Panels::names() +
+                     "; words after colons choose how it is drawn, see below");
   app.add_option("--size", options.size, "size of the window or picture, such as 1600x900");
   app.add_option("--theme", options.theme, "dark or light")
       ->check(CLI::IsMember({"dark", "light"}));
   app.add_option("--time", options.start.time,
-                 "cursor position: peak, oom, or a time since the start (1.5s, 20ms)");
+                 "cursor position: peak, oom, or a time since the start (1.5s, 20ms); or the time "
+                 "to show, such as 20ms..1.5s");
+  app.add_option("--rank", options.start.rank, "rank to select");
+  app.add_option("--steps", options.start.steps,
+                 "two steps to compare in the stack, by their numbers, such as 3,7");
   app.add_option("--search", options.start.search, "highlight what contains this text");
   app.add_option("--scale", options.scale, "scale of text and controls; 2 for a 4K screen")
       ->check(CLI::Range(0.5F, 4.0F));
   app.add_option("--frames", options.frames, "close after this many frames (for tests)")->group("");
-  app.footer(
-      "Examples:\n"
-      "  tidemark-view run.tmk\n"
-      "  tidemark-view before.tmk after.tmk\n"
-      "  tidemark-view --follow out/\n"
-      "  tidemark-view snapshot.pickle.gz --screenshot peak.png --panel map --time peak");
+  app.footer("Panels, and words that may follow them, such as stack:line:events:\n" +
+             tidemark::view::Panels::names_and_ways() +
+             "\n\nExamples:\n"
+             "  tidemark-view run.tmk\n"
+             "  tidemark-view before.tmk after.tmk\n"
+             "  tidemark-view --follow out/\n"
+             "  tidemark-view snapshot.pickle.gz --screenshot peak.png --panel map --time peak");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   }
+  // Only the stack shows steps.
+  if (!options.start.steps.empty() && options.start.panel.empty()) options.start.panel = "stack";
   return tidemark::view::run(options);
 }

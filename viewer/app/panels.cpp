@@ -1,6 +1,9 @@
 #include "viewer/app/panels.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <utility>
 
 namespace tidemark::view {
 
@@ -11,17 +14,54 @@ void draw_panel(Panels& panels, const Model& model, Selection& selection) {
   (panels.*kPanel).draw(model, selection);
 }
 
+struct TimelineWay {
+  const char* word;
+  bool TimelineOptions::*option;
+};
+constexpr TimelineWay kTimelineWays[] = {{"events", &TimelineOptions::by_event},
+                                         {"own-scale", &TimelineOptions::own_scale},
+                                         {"stacked", &TimelineOptions::stacked}};
+
+std::vector<std::string> timeline_ways() {
+  std::vector<std::string> words;
+  for (const TimelineWay& way : kTimelineWays) words.emplace_back(way.word);
+  return words;
+}
+
+std::vector<std::string> colour_ways() {
+  std::vector<std::string> words;
+  for (int i = 0; i < kColourings; ++i) {
+    words.emplace_back(colouring_name(static_cast<ColourBy>(i)));
+  }
+  return words;
+}
+
+std::vector<std::string> rank_ways() {
+  return {"heat", "curves"};
+}
+
+// Kinds of bands and how they are drawn; then the colours that no kind of band is named for.
+std::vector<std::string> stack_ways() {
+  std::vector<std::string> words = StackPanelOptions::ways();
+  for (std::string& colour : colour_ways()) {
+    if (std::find(words.begin(), words.end(), colour) == words.end()) {
+      words.push_back(std::move(colour));
+    }
+  }
+  return words;
+}
+
 constexpr Panels::Entry kEntries[] = {
-    {"timeline", TimelinePanel::kTitle, &draw_panel<&Panels::timeline>},
-    {"map", MapPanel::kTitle, &draw_panel<&Panels::map>},
-    {"flame", FlamePanel::kTitle, &draw_panel<&Panels::flame>},
-    {"tables", TablesPanel::kTitle, &draw_panel<&Panels::tables>},
+    {"timeline", TimelinePanel::kTitle, &draw_panel<&Panels::timeline>, &timeline_ways},
+    {"map", MapPanel::kTitle, &draw_panel<&Panels::map>, &colour_ways},
+    {"flame", FlamePanel::kTitle, &draw_panel<&Panels::flame>, &FlamePanel::ways},
+    {"tables", TablesPanel::kTitle, &draw_panel<&Panels::tables>, &TablesPanel::ways},
     {"moment", MomentPanel::kTitle, &draw_panel<&Panels::moment>},
     {"findings", FindingsPanel::kTitle, &draw_panel<&Panels::findings>},
-    {"ranks", RanksPanel::kTitle, &draw_panel<&Panels::ranks>},
+    {"ranks", RanksPanel::kTitle, &draw_panel<&Panels::ranks>, &rank_ways},
     {"compare", ComparePanel::kTitle, &draw_panel<&Panels::compare>},
     {"block", DetailPanel::kTitle, &draw_panel<&Panels::detail>},
-    {"stack", StackPanel::kTitle, &draw_panel<&Panels::stack>},
+    {"stack", StackPanel::kTitle, &draw_panel<&Panels::stack>, &stack_ways},
 };
 
 bool colour_by(Colouring& colouring, const std::string& name) {
@@ -45,6 +85,19 @@ std::string Panels::names() {
   return names;
 }
 
+std::string Panels::names_and_ways() {
+  std::string text;
+  for (const Entry& p : kEntries) {
+    std::string ways;
+    if (p.ways != nullptr) {
+      for (const std::string& way : p.ways()) ways += (ways.empty() ? "" : ", ") + way;
+    }
+    text += (text.empty() ? "  " : "\n  ") +
+            (ways.empty() ? std::string(p.id) : fmt::format("{:<10}{}", p.id, ways));
+  }
+  return text;
+}
+
 const Panels::Entry* Panels::find(std::string_view id) {
   const auto* found = std::find_if(std::begin(kEntries), std::end(kEntries),
                                    [&](const Entry& p) { return p.id == id; });
@@ -66,13 +119,18 @@ const Panels::Entry* Panels::choose(const std::string& panel, Selection& selecti
 bool Panels::show_as(const Entry& panel, Selection& selection, const std::string& way) {
   const std::string_view title = panel.title;
   if (title == TimelinePanel::kTitle) {
-    if (way == "events") timeline.options.by_event = true;
-    if (way == "own-scale") timeline.options.own_scale = true;
-    if (way == "stacked") timeline.options.stacked = true;
-    return way == "events" || way == "own-scale" || way == "stacked";
+    for (const TimelineWay& known : kTimelineWays) {
+      if (way != known.word) continue;
+      timeline.options.*known.option = true;
+      return true;
+    }
+    return false;
   }
   if (title == FlamePanel::kTitle) return flame.show_as(way);
-  if (title == StackPanel::kTitle) return stack.options.show_as(way);
+  if (title == StackPanel::kTitle) {
+    // A kind of band; else, where no kind has this name, a colour of blocks.
+    return stack.options.show_as(way) || colour_by(selection.colouring, way);
+  }
   if (title == TablesPanel::kTitle) return tables.show_as(way);
   if (title == MapPanel::kTitle) return colour_by(selection.colouring, way);
   if (title != RanksPanel::kTitle) return false;

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "viewer/panels/compare/compare_panel.h"
 #include "viewer/panels/details/detail_panel.h"
@@ -35,11 +36,15 @@ struct Panels {
     const char* id;  // for --panel
     const char* title;
     void (*draw)(Panels& panels, const Model& model, Selection& selection);
+    // The words of show_as(); null: none.
+    std::vector<std::string> (*ways)() = nullptr;
   };
   // In the order of the keys 1 to 9 and 0.
   static std::span<const Entry> entries();
   // "timeline, map, ...".
   static std::string names();
+  // A line for each panel: its name, and the words that choose how it is drawn.
+  static std::string names_and_ways();
   // Null: there is none of that name.
   static const Entry* find(std::string_view id);
 

@@ -181,8 +181,10 @@ bool Shell::show_only(const std::string& panel) {
 void Shell::apply_start() {
   const std::optional<StartView> start = std::exchange(start_, std::nullopt);
   if (!start) return;
-  if (const Status s = go_to_start(*start, *model_, selection_); !s) error_ = s.error().message;
-  if (!start->time.empty()) opened_on_finding_ = true;  // what was asked for stays
+  if (const Status s = go_to_start(*start, *model_, selection_, panels_); !s)
+    error_ = s.error().message;
+  if (!start->time.empty() || !start->rank.empty())
+    opened_on_finding_ = true;  // what was asked for stays
   const Panels::Entry* panel =
       start->panel.empty() ? nullptr : panels_.choose(start->panel, selection_);
   if (panel == nullptr) return;

@@ -187,6 +187,9 @@ std::string Shell::facts() const {
   std::string facts =
       model_->report_ready ? events_text(model_->report) : counted(model_->events, "memory event");
   facts += "   " + counted(model_->lanes.size(), "device");
+  if (const std::string event = selection_.cursor.event_text(*model_); !event.empty()) {
+    facts += fmt::format("   {}: {}", model_->lanes[selection_.cursor.lane()].name, event);
+  }
   if (follow_) facts += "   following the file";
   if (other_loader_.busy()) facts += "   reading " + other_loader_.path();
   if (reloading_) facts += "   reloading ...";
@@ -204,6 +207,11 @@ void Shell::draw_status() {
       const std::string all = facts();
       const float room = ImGui::GetContentRegionAvail().x;
       text_dim(fitted(all, room));
+      explain(
+          "Memory events are what was recorded. The events of a device, which the axis numbers, "
+          "are "
+          "the changes of its memory: a free is two of them if the block can be reused only later, "
+          "and so is an allocation for which memory was reserved.");
       static constexpr std::string_view kHint = "F1: keys";
       if (room > width_of(all) + width_of(kHint) + px(60)) {
         ImGui::SameLine();

@@ -1,4 +1,4 @@
-// What the command line asks to see first: a panel, a time, a search.
+// What the command line asks to see first: a panel, a rank, a time, steps, a search.
 #pragma once
 
 #include <string>
@@ -9,19 +9,23 @@ namespace tidemark::view {
 
 struct StartView {
   std::string panel;  // "map", "map:age"
-  std::string time;   // "peak", "oom", or a time since the start: 1.5, 1.5s, 20ms, 300us
+  // "peak", "oom", a time since the start (1.5, 1.5s, 20ms, 300us), or two: "1.5s..2s"
+  std::string time;
   std::string search;
+  std::string rank{};   // "3"
+  std::string steps{};  // to compare in the stack: "3,7"
   // As link_to() writes them; the command line has no options for these.
   std::string lane{};  // of the cursor, by its number
   std::string view{};  // the visible time: "20ms-1.5s"
   bool alone = false;  // the panel over the whole window
 };
 
-// Whether panel and time are of a known form, before a trace is read.
+// Whether all of it is of a known form, before a trace is read.
 Status check_start(const StartView& start);
 
-// Moves the cursor and sets the search.
-Status go_to_start(const StartView& start, const Model& model, Selection& selection);
+// Moves the cursor and sets the search and the steps.
+Status go_to_start(const StartView& start, const Model& model, Selection& selection,
+                   Panels& panels);
 
 // The other way round, as the fragment of a link: "time=20ms&lane=1&view=0s-1.5s".
 std::string link_to(const Model& model, const Selection& selection);

@@ -34,6 +34,7 @@ constexpr Name kNames[] = {
      "Already held by the process when tidemark attached: contexts, libraries, the program."},
     {"tidemark", "tidemark", "Used on the card by the recording itself."},
     {"other_processes", "other processes", "Used on this card by other processes (NVML)."},
+    {"pinned_host", "pinned host memory", "Memory of the host that the driver pinned."},
     {"context", "CUDA context",
      "Used since the first context was created and never freed: the driver's own memory."},
     {"code", "loaded code", "Kernels loaded since then, estimated from the size of their files."},
@@ -49,6 +50,12 @@ const Name* find(std::string_view owner) {
 }
 
 }  // namespace
+
+std::string in_words(std::string_view id) {
+  std::string words(id);
+  std::replace(words.begin(), words.end(), '_', ' ');
+  return words;
+}
 
 std::string owner_title(std::string_view owner) {
   const Name* name = find(owner);

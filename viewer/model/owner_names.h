@@ -1,4 +1,4 @@
-// Names and explanations for the lines of a ledger.
+// Names for people: ids as words, and the lines of a ledger with their explanations.
 #pragma once
 
 #include <string>
@@ -6,6 +6,8 @@
 
 namespace tidemark::view {
 
+// "optimizer_state" as people write it.
+std::string in_words(std::string_view id);
 // "torch.cached" -> "PyTorch, cached"; names of libraries stay as they are.
 std::string owner_title(std::string_view owner);
 // One sentence.

@@ -12,7 +12,6 @@ namespace tidemark::view {
 
 namespace {
 
-constexpr double kGiB = 1024.0 * 1024 * 1024;
 // From here on duration_text() counts minutes.
 constexpr double kLongNs = 120e9;
 
@@ -55,6 +54,23 @@ std::string clock_label(double ns) {
   const auto seconds = static_cast<int64_t>(std::llround(ns / 1e9));
   if (seconds < 3600) return fmt::format("{}:{:02} min", seconds / 60, seconds % 60);
   return fmt::format("{}:{:02} h", seconds / 3600, seconds / 60 % 60);
+}
+
+// "1.25 GiB", "768 MiB": not rounded, in the largest unit in which the number stays short.
+std::string exact_size_text(uint64_t bytes) {
+  static constexpr std::array<const char*, 5> kUnits = {"TiB", "GiB", "MiB", "KiB", "B"};
+  if (bytes == 0) return "0";
+  int shift = 40;
+  for (const char* unit : kUnits) {
+    const uint64_t one = uint64_t{1} << shift;
+    const uint64_t least = bytes / one < 100 ? one / 8 : bytes / one < 1000 ? one / 4 : one;
+    if (bytes >= one && bytes % std::max<uint64_t>(least, 1) == 0) {
+      if (bytes % one == 0) return fmt::format("{} {}", grouped(bytes / one), unit);
+      return fmt::format("{:.6g} {}", static_cast<double>(bytes) / static_cast<double>(one), unit);
+    }
+    shift -= 10;
+  }
+  return fmt::format("{} B", grouped(bytes));
 }
 
 double round_down(double step) {
@@ -104,13 +120,7 @@ std::vector<Tick> byte_ticks(double end, int count) {
   double step = 1;
   while (end / step > count) step *= 2;
   for (double at = 0; at <= end; at += step) {
-    const auto bytes = static_cast<uint64_t>(at);
-    std::string label = bytes == 0 ? "0" : size_text(bytes);
-    // "64.0 MiB" of a round number reads better as "64 MiB". From 1 GiB on there are tenths on the
-    // same axis.
-    const size_t dot = at < kGiB ? label.find(".0 ") : std::string::npos;
-    if (dot != std::string::npos) label.erase(dot, 2);
-    ticks.push_back({at, std::move(label)});
+    ticks.push_back({at, exact_size_text(static_cast<uint64_t>(at))});
   }
   return ticks;
 }

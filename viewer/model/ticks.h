@@ -15,7 +15,7 @@ struct Tick {
 // Times in ns since the start, at most about `count` of them: 1, 2 or 5 times a power of ten, then
 // seconds and minutes.
 std::vector<Tick> time_ticks(double begin, double end, int count);
-// Sizes from 0 to `end` bytes in powers of two.
+// Sizes from 0 to `end` bytes, at multiples of a power of two; labels are not rounded.
 std::vector<Tick> byte_ticks(double end, int count);
 
 // "+1.234567 s": since the start, in the units of duration_text() and precise to about a thousandth

@@ -108,12 +108,6 @@ float width_of(std::string_view t) {
   return ImGui::CalcTextSize(t.data(), t.data() + t.size()).x;
 }
 
-std::string in_words(std::string_view id) {
-  std::string words(id);
-  std::replace(words.begin(), words.end(), '_', ' ');
-  return words;
-}
-
 std::string fitted(std::string_view t, float width) {
   if (width_of(t) <= width) return std::string(t);
   const float room = width - width_of(kDots);
@@ -168,6 +162,24 @@ void swatch(Rgb colour) {
                                             paint(colour), px(2));
   ImGui::Dummy({side, ImGui::GetTextLineHeight()});
   ImGui::SameLine(0, px(6));
+}
+
+void colour_scale(const char* dark, const char* bright) {
+  text_dim(dark);
+  ImGui::SameLine(0, px(6));
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const float width = px(120);
+  const float height = ImGui::GetTextLineHeight();
+  constexpr int kParts = 24;
+  for (int i = 0; i < kParts; ++i) {
+    const float left = at.x + width * static_cast<float>(i) / kParts;
+    ImGui::GetWindowDrawList()->AddRectFilled(
+        {left, at.y + px(2)}, {left + width / kParts, at.y + height - px(2)},
+        paint(viridis(static_cast<double>(i) / (kParts - 1))));
+  }
+  ImGui::Dummy({width, height});
+  ImGui::SameLine(0, px(6));
+  text_dim(bright);
 }
 
 }  // namespace tidemark::view

@@ -25,8 +25,6 @@ std::string fitted(std::string_view text, float width);
 // The same, but cut in the middle: for names that differ at their ends.
 std::string fitted_ends(std::string_view text, float width);
 float width_of(std::string_view text);
-// "optimizer_state" as people write it.
-std::string in_words(std::string_view id);
 
 // A tooltip for the previous item, wrapped at a readable width.
 void explain(const char* text);
@@ -39,5 +37,7 @@ void fact(const char* label, std::string_view value, float column);
 
 // A small filled square, as in a legend.
 void swatch(Rgb colour);
+// Viridis from its dark to its bright end, which have these names.
+void colour_scale(const char* dark, const char* bright);
 
 }  // namespace tidemark::view

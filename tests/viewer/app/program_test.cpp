@@ -97,7 +97,7 @@ TEST_F(Program, TheHelpPageShowsTheTable) {
 
 TEST_F(Program, NumbersBringPanelsForward) {
   open();
-  const char* titles[] = {"Timeline", "Memory map", "Flame graph", "Tables", "At this moment",
+  const char* titles[] = {"Timeline", "Memory map", "Flame graph", "Tables",  "At this moment",
                           "Findings", "Ranks",      "Compare",     "Details", "Stack"};
   for (int i = 0; i < 10; ++i) {
     key(static_cast<ImGuiKey>(ImGuiKey_0 + (i + 1) % 10));
@@ -246,6 +246,51 @@ TEST_F(Program, AWindowStartsWithThePanelTimeAndSearchOfTheCommandLine) {
   EXPECT_FALSE(check_start({"cellar", "", ""}));
   EXPECT_FALSE(check_start({"map:smell", "", ""}));
   EXPECT_FALSE(check_start({"", "noon", ""}));
+  EXPECT_TRUE(check_start({"", "20ms..1.5s", ""}));
+  EXPECT_FALSE(check_start({"", "2s..1s", ""}));
+  EXPECT_FALSE(check_start({"", "", "", "first"}));
+  EXPECT_TRUE(check_start({"stack", "", "", "3", "3,7"}));
+  EXPECT_FALSE(check_start({"stack", "", "", "", "3"}));
+}
+
+// Everything that --help lists is accepted.
+TEST_F(Program, ListsThePanelsAndHowTheyCanBeDrawn) {
+  size_t ways = 0;
+  for (const Panels::Entry& panel : Panels::entries()) {
+    EXPECT_NE(Panels::names_and_ways().find(panel.id), std::string::npos);
+    if (panel.ways == nullptr) continue;
+    for (const std::string& way : panel.ways()) {
+      EXPECT_TRUE(check_start({std::string(panel.id) + ":" + way, "", ""})) << way;
+      EXPECT_NE(Panels::names_and_ways().find(way), std::string::npos);
+      ++ways;
+    }
+  }
+  EXPECT_GT(ways, 30U);
+}
+
+TEST_F(Program, OpensOnARankATimeAndSteps) {
+  const auto start_on = [&](const StartView& start, const char* trace) {
+    shell_ = std::make_unique<Shell>(Config());
+    shell_->start_with(start);
+    shell_->open(recorded(trace));
+    wait();
+    frame(4);
+  };
+  start_on({"", "", "", "2"}, "ranks/ddp4");
+  EXPECT_EQ(model().process_of(model().lanes[selection().cursor.lane()]).info.rank, 2);
+  start_on({"", "", "", "7"}, "ranks/ddp4");
+  EXPECT_NE(shell_->error().find("no memory of rank 7"), std::string::npos) << shell_->error();
+
+  start_on({"timeline", "4.5s..5s", ""}, "torch/training.tier2.tmk");
+  EXPECT_DOUBLE_EQ(selection().view.range().begin, 4.5e9);
+  EXPECT_DOUBLE_EQ(selection().view.range().end, 5e9);
+
+  start_on({"stack", "", "", "", "1,3"}, "torch/training.tier2.tmk");
+  const StackPanelOptions& options = shell_->panels().stack.options;
+  EXPECT_TRUE(options.steps);
+  EXPECT_EQ(options.pair, (StepPair{1, 3}));
+  start_on({"stack", "", "", "", "1,300"}, "torch/training.tier2.tmk");
+  EXPECT_NE(shell_->error().find("no step 300"), std::string::npos) << shell_->error();
 }
 
 // As a link of the page asks: how a panel is drawn survives the opening of the trace.

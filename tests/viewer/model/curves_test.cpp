@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
+#include <string>
 
 #include "analysis/wording.h"
 #include "tests/support/synthetic_trace.h"
@@ -212,6 +214,27 @@ TEST(CurvesOfFewEvents, NoEventAndOneEvent) {
   EXPECT_FALSE(xs.empty());
 }
 
+// A label says exactly where its line is.
+TEST(Ticks, SizesAreNotRounded) {
+  const double kGiB = 1024.0 * (1 << 20);
+  EXPECT_EQ(byte_ticks(2.4 * kGiB, 10)[9].label, "2.25 GiB");
+  EXPECT_EQ(byte_ticks(1.2 * kGiB, 10)[9].label, "1.125 GiB");
+  EXPECT_EQ(byte_ticks(141 * kGiB, 9)[3].label, "48 GiB");
+  const std::map<std::string, double> units = {
+      {"B", 1}, {"KiB", 1024}, {"MiB", 1 << 20}, {"GiB", kGiB}, {"TiB", 1024 * kGiB}};
+  for (const double top : {700.0, 5e3, 2.5e6, 3e8, 2.4e9, 7.7e10, 1.4e13}) {
+    for (const int count : {3, 10, 3000}) {
+      for (const Tick& tick : byte_ticks(top, count)) {
+        std::string label = tick.label;
+        std::erase(label, ',');
+        const size_t space = label.find(' ');
+        const double unit = tick.at == 0 ? 0 : units.at(label.substr(space + 1));
+        ASSERT_EQ(std::stod(label.substr(0, space)) * unit, tick.at) << tick.label;
+      }
+    }
+  }
+}
+
 TEST(Ticks, AreRoundAndLabelled) {
   const auto ms = time_ticks(0, 10e6, 5);
   ASSERT_EQ(ms.size(), 6U);
@@ -222,7 +245,7 @@ TEST(Ticks, AreRoundAndLabelled) {
   EXPECT_EQ(bytes[1].label, "256 MiB");
   const double kGiB = 1024.0 * (1 << 20);
   EXPECT_EQ(byte_ticks(4 * kGiB, 8)[1].label, "512 MiB");
-  EXPECT_EQ(byte_ticks(4 * kGiB, 8)[2].label, "1.0 GiB");
+  EXPECT_EQ(byte_ticks(4 * kGiB, 8)[2].label, "1 GiB");
   EXPECT_EQ(byte_ticks(4 * kGiB, 8)[3].label, "1.5 GiB");
   EXPECT_EQ(signed_size_text(-3 * 1024), "-3.0 KiB");
   EXPECT_EQ(span_text(12'345'678), "12.3 ms");

@@ -61,6 +61,46 @@ TEST_F(Findings, AFindingOfAProcessWithoutARankIsInItsLane) {
   }
 }
 
+// The picture of a card is of what the finding is about, which may be outside of the allocator.
+TEST_F(Findings, PicturesShowTheOwnerThatTheFindingIsAbout) {
+  struct Case {
+    const char* scenario;
+    const char* finding;
+    const char* title;
+  };
+  for (const Case& c :
+       {Case{"many_communicators.bad", "nccl_overhead", "NCCL, up to 3.0 GiB"},
+        Case{"pinned_growth.bad", "pinned_growth", "pinned host memory, up to 1.3 GiB"},
+        Case{"other_process.bad", "other_process", "other processes, up to 4.7 GiB"},
+        Case{"stray_contexts.bad", "stray_context", "other processes, up to 1.9 GiB"}}) {
+    open_file(std::string(TIDEMARK_TEST_DATA "/scenarios/") + c.scenario);
+    const auto& found = model().report.findings;
+    ASSERT_TRUE(std::any_of(found.begin(), found.end(), [&](const Finding& f) {
+      return f.id == c.finding;
+    })) << c.finding;
+    ASSERT_TRUE(shell_->show_only("findings"));
+    frame(4);
+    EXPECT_NE(read_window("##finding").find(without_spaces(c.title)), std::string::npos)
+        << read_window("##finding");
+    EXPECT_EQ(read_window("##finding").find(without_spaces("largest stack")), std::string::npos);
+  }
+  // Nothing is known of NCCL here: no curve, and none of something else.
+  open_file(TIDEMARK_TRACES "/torch/training.tier2.tmk");
+  Finding f;
+  f.id = "nccl_overhead";
+  f.pid = model().process_of(model().lanes[0]).info.pid;
+  const auto place = place_of(model(), f);
+  ASSERT_TRUE(place);
+  ProofView proof(shell_->panels().stack.indexes(), {});
+  ImGui::NewFrame();
+  ImGui::Begin("proof");
+  const float before = ImGui::GetCursorPosY();
+  proof.draw(model(), f, *place, true);
+  EXPECT_EQ(ImGui::GetCursorPosY(), before);
+  ImGui::End();
+  ImGui::Render();
+}
+
 TEST_F(Findings, ALaneEndsWithTheRecordingOfItsProcess) {
   open_file(TIDEMARK_TRACES "/all_kinds");
   ASSERT_EQ(model().lanes.size(), 2U);

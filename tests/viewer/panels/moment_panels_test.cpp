@@ -165,6 +165,20 @@ TEST_F(MomentPanels, TheStatusBarCountsAsTheReportDoes) {
   EXPECT_TRUE(reads("##status", words)) << words << " in " << read_window("##status");
 }
 
+// The axis, the map and the status bar number the events of a device alike.
+TEST_F(MomentPanels, TheStatusBarNumbersEventsAsTheAxisDoes) {
+  open_file(TIDEMARK_TRACES "/torch/training.tier2.tmk");
+  shell_->panels().timeline.options.by_event = true;
+  frame(4);
+  const AllocationHistory& memory = *model().lanes[0].memory;
+  const std::string number = grouped(memory.event_number(selection().cursor.event()));
+  const std::string all = grouped(memory.event_number(memory.event_count() - 1));
+  EXPECT_TRUE(reads(TimelinePanel::kTitle, "event " + number));
+  EXPECT_TRUE(reads(MapPanel::kTitle, "event " + number + " of " + all));
+  EXPECT_TRUE(reads("##status", "cuda:0: event " + number + " of " + all))
+      << read_window("##status");
+}
+
 TEST_F(MomentPanels, UnknownRequestsAreNotShownAsZero) {
   open_file(TIDEMARK_TRACES "/torch/out_of_memory.tier1.tmk");
   EXPECT_FALSE(model().lanes[0].requests_known);
@@ -211,7 +225,7 @@ TEST_F(MomentPanels, AnErrorHasTheNumbersOfTheReport) {
   for (const std::string& path : traces_with_an_error()) {
     SCOPED_TRACE(path);
     open_file(path);
-    ASSERT_TRUE(go_to_start({"", "oom", ""}, model(), selection()));
+    ASSERT_TRUE(go_to_start({"", "oom", ""}, model(), selection(), shell_->panels()));
     const Lane& lane = model().lanes[selection().cursor.lane()];
     ReportOptions options;
     options.at.kind = tidemark::Instant::Kind::kOom;
@@ -294,7 +308,7 @@ TEST(SizeTexts, DifferWhereTheSizesDo) {
 
 TEST_F(MomentPanels, ATimeAfterTheEndIsAnError) {
   open_file(TIDEMARK_TRACES "/torch/out_of_memory.tier1.tmk");
-  const Status s = go_to_start({"", "100s", ""}, model(), selection());
+  const Status s = go_to_start({"", "100s", ""}, model(), selection(), shell_->panels());
   ASSERT_FALSE(s);
   EXPECT_NE(s.error().message.find("the recording is 562 ms long: it has no 100.000 s"),
             std::string::npos)

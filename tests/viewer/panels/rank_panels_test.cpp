@@ -108,9 +108,21 @@ TEST_F(Ranks, OfVeryManyTheChosenOnesAreLoaded) {
   EXPECT_EQ(ranks_loaded()[0], 50);
   const Lane& lane = shell_->model()->lanes[shell_->selection().cursor.lane()];
   EXPECT_EQ(shell_->model()->process_of(lane).info.rank, 50);
-  EXPECT_NEAR(shell_->selection().cursor.time(*shell_->model()),
-              0.7 * shell_->model()->span_ns(), 0.05 * shell_->model()->span_ns());
+  EXPECT_NEAR(shell_->selection().cursor.time(*shell_->model()), 0.7 * shell_->model()->span_ns(),
+              0.05 * shell_->model()->span_ns());
   EXPECT_EQ(shell_->error(), "");
+}
+
+TEST_F(Ranks, ProcessesWithoutARankHaveNamesThatFit) {
+  open_file(TIDEMARK_TRACES "/all_kinds");
+  ASSERT_EQ(model().lanes.size(), 2U);
+  ASSERT_TRUE(shell_->show_only("ranks"));
+  frame(4);
+  for (const Lane& lane : model().lanes) {
+    const std::string name = fmt::format("pid {}", model().process_of(lane).info.pid);
+    EXPECT_NE(read_window("##only").find(without_spaces(name)), std::string::npos)
+        << name << " in " << read_window("##only");
+  }
 }
 
 TEST_F(Ranks, TheTimelineHasOneScaleForAllRanksUnlessAskedOtherwise) {

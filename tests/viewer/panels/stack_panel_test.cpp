@@ -101,6 +101,72 @@ TEST_F(StackPanelTest, LegendIsolatesAndHides) {
   EXPECT_GT(groups_drawn().size(), 1U);
 }
 
+// What the colours of blocks mean is in the legend, whatever they are chosen by.
+TEST_F(StackPanelTest, LegendExplainsTheColours) {
+  open_file(TIDEMARK_TRACES "/torch/training.tier2.tmk");
+  show("stack:block");
+  const auto says = [](const std::string& what) {
+    return read_window("##legend").find(without_spaces(what)) != std::string::npos;
+  };
+  EXPECT_TRUE(says("optimizer state"));
+  panel().legend.isolate(0, picture().index->groups.count);
+  selection().colouring.by = ColourBy::kStack;
+  frame(4);
+  EXPECT_FALSE(says("optimizer state")) << read_window("##legend");
+  const StackRow& most = selection().cursor.moment(model()).live.stacks.front();
+  EXPECT_TRUE(says(size_text(most.bytes))) << read_window("##legend");
+  const Rgb colour = stack_colour(most.stack);
+  EXPECT_TRUE(painted("##legend", colour.r, colour.g, colour.b));
+  // The legend has no row that would bring a hidden category back.
+  EXPECT_TRUE(panel().legend.hidden().empty());
+  // What is summed has many stacks, and the colour of none.
+  EXPECT_TRUE(picture().has_uncoloured());
+  EXPECT_TRUE(says("less than a pixel high"));
+  for (const StackBand& band : picture().columns.bands) {
+    if (band.kind != BandKind::kRest) continue;
+    EXPECT_EQ(picture().colour_of(band), kUncoloured);
+  }
+  selection().colouring.by = ColourBy::kSize;
+  frame(4);
+  EXPECT_TRUE(says("512 B")) << read_window("##legend");
+  EXPECT_TRUE(says("16.0 GiB")) << read_window("##legend");
+}
+
+TEST_F(StackPanelTest, SaysWhatItDrawsInsteadOfMissingGroups) {
+  open_file(TIDEMARK_TRACES "/torch/training.tier2.tmk");
+  const auto says = [](const std::string& what) {
+    return read_window("##only").find(without_spaces(what)) != std::string::npos;
+  };
+  show("stack:owner");
+  EXPECT_EQ(picture().wish.by, StackBy::kCategory);
+  EXPECT_TRUE(says("All of these blocks belong to PyTorch. Bands are categories instead."));
+  show("stack:module");
+  EXPECT_EQ(picture().wish.by, StackBy::kLine);
+  EXPECT_TRUE(says("which nn.Module these blocks belong to. Bands are lines of code instead."));
+  show("stack:category");
+  EXPECT_FALSE(says("instead"));
+  open_file(TIDEMARK_TRACES "/pool_holes");
+  EXPECT_TRUE(says("What the driver allocated has no categories."));
+  show("stack:steps");
+  EXPECT_TRUE(says("The trace does not have two steps to compare."));
+}
+
+TEST_F(StackPanelTest, NamesTheOrderOfWhatItOrders) {
+  open_file(TIDEMARK_TRACES "/torch/training.tier2.tmk");
+  const auto says = [](const std::string& what) {
+    return read_window("##only").find(without_spaces(what)) != std::string::npos;
+  };
+  show("stack:block");
+  EXPECT_TRUE(says("oldest at the bottom"));
+  EXPECT_FALSE(says("oldest at the bottom of each"));
+  show("stack:category");
+  EXPECT_TRUE(says("oldest at the bottom of each category"));
+  show("stack:line:life");
+  EXPECT_TRUE(says("longest-lived at the bottom of each line"));
+  show("stack:segment");
+  EXPECT_FALSE(says("at the bottom"));
+}
+
 // Also those that hold nothing at the cursor.
 TEST_F(StackPanelTest, LegendListsAllGroupsOfThePicture) {
   const auto story = [](Story& s) {

@@ -92,13 +92,17 @@ std::string RankRows::name(const Model& model, size_t row) const {
   // Ranks with several devices need the device's name as well.
   const bool alone = by_rank.size() == lanes.size();
   const int64_t number = rank(model, row);
-  return number >= 0 && alone ? "rank " + std::to_string(number) : full_name(model, row);
+  if (number >= 0 && alone) return "rank " + std::to_string(number);
+  std::string name = full_name(model, row);
+  const bool one_each = model.lanes.size() == model.trace.processes.size();
+  if (number < 0 && one_each) name.resize(std::min(name.size(), name.find(", cuda:")));
+  return name;
 }
 
 std::string RankRows::full_name(const Model& model, size_t row) const {
   if (summaries.empty()) return model.lanes[lanes[row]].name;
-  return "rank " + std::to_string(rank(model, row)) + ", cuda:" +
-         std::to_string(device(model, row));
+  return "rank " + std::to_string(rank(model, row)) +
+         ", cuda:" + std::to_string(device(model, row));
 }
 
 RankRequest RankRows::request(size_t row, double time) const {

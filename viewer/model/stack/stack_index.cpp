@@ -19,6 +19,9 @@ namespace {
 constexpr const char* kWays[kStackWays] = {"block",  "category", "line",  "owner",
                                            "stream", "segment",  "module"};
 
+constexpr const char* kWaysPlural[kStackWays] = {"blocks",  "categories", "lines of code", "owners",
+                                                 "streams", "segments",   "modules"};
+
 // How long the bytes of a group live, in events: the mean over the bytes it holds at all instants.
 // Of a line that keeps some blocks and has many short ones beside them, those that stay count most.
 class GroupLife {
@@ -141,9 +144,7 @@ void group_blocks(const Model& model, const Lane& lane, bool categories_known, S
       }
       out.groups = category_groups();
       for (const Category c : kCategoryOrder) {
-        std::string name(category_name(c));
-        std::replace(name.begin(), name.end(), '_', ' ');
-        out.names.push_back(std::move(name));
+        out.names.push_back(in_words(category_name(c)));
         out.colours.push_back(category_colour(c));
       }
       return;
@@ -200,6 +201,10 @@ const char* stack_way_name(StackBy by) {
   return kWays[static_cast<size_t>(by)];
 }
 
+const char* stack_way_plural(StackBy by) {
+  return kWaysPlural[static_cast<size_t>(by)];
+}
+
 bool has_stack_way(const Model& model, const Lane& lane, StackBy by) {
   const auto& kinds = lane.memory->allocations.kinds();
   switch (by) {
@@ -220,6 +225,45 @@ bool has_stack_way(const Model& model, const Lane& lane, StackBy by) {
       return !lane.of_driver && !lane.memory->segment_changes.empty();
   }
   return false;
+}
+
+StackBy nearest_stack_way(const Model& model, const Lane& lane, StackBy by) {
+  if (has_stack_way(model, lane, by)) return by;
+  const auto first = [&](StackBy nearest, StackBy other) {
+    return has_stack_way(model, lane, nearest) ? nearest : other;
+  };
+  switch (by) {
+    case StackBy::kCategory:
+      return first(StackBy::kOwner, StackBy::kLine);
+    case StackBy::kOwner:
+      return first(StackBy::kCategory, StackBy::kLine);
+    case StackBy::kModule:
+      return StackBy::kLine;
+    default:
+      return StackBy::kBlock;
+  }
+}
+
+std::string why_no_stack_way(const Model& model, const Lane& lane, StackBy by) {
+  switch (by) {
+    case StackBy::kCategory:
+      if (lane.of_driver) return "What the driver allocated has no categories.";
+      return model.report_ready ? "The categories of these blocks are not known."
+                                : "The categories of these blocks are not known yet.";
+    case StackBy::kOwner:
+      return lane.of_driver ? "The trace does not say who owns these blocks."
+                            : "All of these blocks belong to PyTorch.";
+    case StackBy::kStream:
+      return "All of these blocks are of one stream.";
+    case StackBy::kModule:
+      return "The trace does not say which nn.Module these blocks belong to.";
+    case StackBy::kSegment:
+      return "The trace has no segments here.";
+    case StackBy::kBlock:
+    case StackBy::kLine:
+      break;
+  }
+  return "";
 }
 
 std::vector<bool> StackIndex::kinds_with(const std::string& lower_case) const {

@@ -20,8 +20,13 @@ namespace tidemark::view {
 enum class StackBy : uint8_t { kBlock, kCategory, kLine, kOwner, kStream, kSegment, kModule };
 inline constexpr int kStackWays = 7;
 const char* stack_way_name(StackBy by);
+const char* stack_way_plural(StackBy by);
 // Whether the lane has groups of this kind.
 bool has_stack_way(const Model& model, const Lane& lane, StackBy by);
+// This kind, or the nearest one that the lane has.
+StackBy nearest_stack_way(const Model& model, const Lane& lane, StackBy by);
+// Why the lane has no groups of this kind: one sentence.
+std::string why_no_stack_way(const Model& model, const Lane& lane, StackBy by);
 
 // Immutable; any thread may use it.
 struct StackIndex {

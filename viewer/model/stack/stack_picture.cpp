@@ -9,7 +9,6 @@ namespace tidemark::view {
 
 namespace {
 
-constexpr Rgb kOthersColour{120, 124, 132};
 constexpr int kHatchPx = 6;
 
 auto key_of(const StackWish& w) {
@@ -184,6 +183,11 @@ uint32_t StackPicture::column_at(double share) const {
   return static_cast<uint32_t>(at);
 }
 
+bool StackPicture::has_uncoloured() const {
+  const auto is_rest = [](const StackBand& b) { return b.kind == BandKind::kRest; };
+  return has_own_colours() && std::any_of(columns.bands.begin(), columns.bands.end(), is_rest);
+}
+
 Rgb StackPicture::colour_of(const StackBand& band) const {
   switch (band.kind) {
     case BandKind::kFree:
@@ -191,8 +195,9 @@ Rgb StackPicture::colour_of(const StackBand& band) const {
     case BandKind::kPending:
       return Rgb{213, 94, 0};
     case BandKind::kOthers:
-      return kOthersColour;
+      return kUncoloured;
     case BandKind::kRest:
+      if (has_own_colours()) return kUncoloured;
       // What is summed differs a little from what is drawn on its own.
       return index->groups.are_segments() ? index->colours[band.group]
                                           : shade(index->colours[band.group], -0.12);

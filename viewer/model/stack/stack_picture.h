@@ -41,6 +41,9 @@ struct StackWish {
   friend bool operator==(const StackWish& a, const StackWish& b);
 };
 
+// Of what is summed and has no colour of its own.
+inline constexpr Rgb kUncoloured{120, 124, 132};
+
 struct StackPicture {
   StackWish wish;
   std::shared_ptr<const StackIndex> index;
@@ -54,6 +57,12 @@ struct StackPicture {
   const Lane& lane() const { return *index->lane; }
   // The column under a share of the width; none: count().
   uint32_t column_at(double share) const;
+  // The colours of blocks mean something other than the groups.
+  bool has_own_colours() const {
+    return index->by == StackBy::kBlock && wish.colour_by != ColourBy::kCategory;
+  }
+  // Whether there are blocks that are too small to have a colour of their own then.
+  bool has_uncoloured() const;
   // The colour of a band, opaque.
   Rgb colour_of(const StackBand& band) const;
 };

@@ -1,8 +1,11 @@
 #include "viewer/model/trace/cursor.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <tuple>
 
+#include "analysis/wording.h"
 #include "viewer/model/ticks.h"
 
 namespace tidemark::view {
@@ -42,6 +45,14 @@ Instant same_instant(const Model& before, const Instant& instant, const Model& a
     now.state_event_at(time, there.event);
   }
   return there;
+}
+
+std::string Cursor::event_text(const Model& model) const {
+  if (lane() >= model.lanes.size()) return "";
+  const AllocationHistory& memory = *model.lanes[lane()].memory;
+  if (memory.event_count() == 0) return "";
+  return fmt::format("event {} of {}", grouped(memory.event_number(event())),
+                     grouped(memory.event_number(memory.event_count() - 1)));
 }
 
 double Cursor::time(const Model& model) const {

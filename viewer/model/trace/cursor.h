@@ -22,6 +22,8 @@ class Cursor {
   uint32_t lane() const { return at_.lane; }
   // The last event of the lane at or before the cursor.
   uint32_t event() const { return at_.event; }
+  // "event 2,222 of 6,103": of its lane, as axes number them. Empty: the lane has none.
+  std::string event_text(const Model& model) const;
   // ns since the start of the trace.
   double time(const Model& model) const;
   int64_t time_ns(const Model& model) const { return absolute_ns(model, time(model)); }

@@ -115,6 +115,17 @@ std::optional<size_t> last_oom(const Model& model, uint32_t lane) {
   return found;
 }
 
+uint64_t owner_bytes(const Model& model, const FindingPlace& place, int64_t time_ns) {
+  const Lane& lane = model.lanes[place.lane];
+  if (place.owner == kPinnedHost) return model.pinned[lane.process].pinned().at(time_ns);
+  const Ledger ledger = lane.ledger->at(time_ns);
+  if (place.owner == kNotResident) return ledger.not_resident_bytes;
+  for (const LedgerLine& line : ledger.lines) {
+    if (line.owner == place.owner && line.bytes > 0) return static_cast<uint64_t>(line.bytes);
+  }
+  return 0;
+}
+
 std::optional<FindingPlace> place_of(const Model& model, const Finding& f) {
   FindingPlace place;
   place.lane = lane_of(model, f);
@@ -145,15 +156,19 @@ std::optional<FindingPlace> place_of(const Model& model, const Finding& f) {
   } else if (is("rank_imbalance")) {
     at_divergence(model, place);
   } else if (is("nccl_overhead")) {
+    place.owner = "nccl";
     for (const OwnerCurve& owner : lane.owners) {
       if (owner.name != "nccl") continue;
       at_highest(model, place, lane.ledger->driver().owners().at(owner.owner), "NCCL's maximum");
     }
   } else if (is("stray_context") || is("other_process")) {
+    place.owner = "other_processes";
     at_highest(model, place, lane.ledger->used(), "the maximum used on the card");
   } else if (is("sleep_leftover")) {
+    place.owner = kNotResident;
     at_highest(model, place, lane.ledger->residence().asleep(), "where most is asleep");
   } else if (is("pinned_growth")) {
+    place.owner = kPinnedHost;
     place.time = model.span_ns();
     place.what = "the end of the run";
   } else if (is("accumulated_graphs") || is("unused_gradients") || is("checkpoint_kept") ||

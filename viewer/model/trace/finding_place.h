@@ -20,12 +20,18 @@ struct FindingPlace {
   std::optional<TimeRange> range;   // what to zoom to
   std::optional<uint64_t> hole;     // to highlight in the map
   std::optional<ColourBy> colour;
+  // A line of the ledger, or kPinnedHost: where it is not about the allocator's blocks.
+  std::string owner;
   ShownBy by = ShownBy::kMoment;
   std::string what;  // "the last error", "the allocated peak"
 };
 
 // None: the trace has no lane of that rank and device.
 std::optional<FindingPlace> place_of(const Model& model, const Finding& finding);
+
+inline constexpr const char* kPinnedHost = "pinned_host";
+// The bytes of `place.owner` at a time.
+uint64_t owner_bytes(const Model& model, const FindingPlace& place, int64_t time_ns);
 
 // The last error of a lane, in Model::ooms.
 std::optional<size_t> last_oom(const Model& model, uint32_t lane);

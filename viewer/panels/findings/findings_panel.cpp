@@ -8,6 +8,7 @@
 #include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
 #include "export/report/report_wording.h"
+#include "viewer/model/owner_names.h"
 #include "viewer/model/ticks.h"
 #include "viewer/panels/details/moment_panel.h"
 #include "viewer/panels/flame/flame_panel.h"
@@ -110,7 +111,6 @@ void FindingsPanel::draw_advice(const Model& model, const Finding& f, size_t ind
 
 // Without a line of its own, a finding shows that of the stack that holds most.
 void FindingsPanel::draw_largest(const Model& model, size_t index) {
-  if (!places_[index]) return;
   const DeviceReport* device = model.report_of(model.lanes[places_[index]->lane]);
   if (device == nullptr || device->stacks.empty() || device->stacks.front().frames.empty()) return;
   const StackShare& most = device->stacks.front();
@@ -138,7 +138,7 @@ void FindingsPanel::draw_finding(const Model& model, Selection& selection,
     text_wrapped(headline_of(f.frames));
     ImGui::PopStyleColor();
     explain_lines(f.frames);
-  } else {
+  } else if (places_[index] && places_[index]->owner.empty()) {
     draw_largest(model, index);
   }
   draw_advice(model, f, index);

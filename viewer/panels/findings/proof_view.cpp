@@ -1,10 +1,13 @@
 #include "viewer/panels/findings/proof_view.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
 #include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
+#include "viewer/model/owner_names.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"
 
@@ -84,6 +87,38 @@ void ProofView::draw_ranks(const Model& model, const FindingPlace& place, const 
   line(curves_[count], place.lane, paint(theme().bad), px(1.8F));
 }
 
+bool ProofView::update_owner(const Model& model, const FindingPlace& place,
+                             const VisibleRange& view, float width) {
+  const auto columns = static_cast<size_t>(width);
+  if (owner_bytes_.size() != columns) {
+    owner_bytes_.assign(columns, 0);
+    for (size_t i = 0; i < columns; ++i) {
+      const double time = view.begin + view.span() * static_cast<double>(i + 1) / width;
+      if (time < 0 || time > model.span_ns() + view.span() / width) continue;
+      owner_bytes_[i] =
+          owner_bytes(model, place, absolute_ns(model, std::min(time, model.span_ns())));
+    }
+  }
+  return std::any_of(owner_bytes_.begin(), owner_bytes_.end(), [](uint64_t b) { return b != 0; });
+}
+
+void ProofView::draw_owner(const FindingPlace& place, const PlotArea& area) {
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const uint64_t most = *std::max_element(owner_bytes_.begin(), owner_bytes_.end());
+  const std::string label = fmt::format("{}, up to {}", owner_title(place.owner), size_text(most));
+  PlotArea plot = area;
+  plot.min.y += ImGui::GetTextLineHeight() + px(4);
+  plot.top_bytes = static_cast<double>(most);
+  const ImU32 colour = paint(owner_colour(place.owner));
+  for (size_t i = 0; i < owner_bytes_.size(); ++i) {
+    if (owner_bytes_[i] == 0) continue;
+    const float x = area.min.x + static_cast<float>(i);
+    draw.AddRectFilled({x, plot.y(static_cast<double>(owner_bytes_[i]))}, {x + 1, area.max.y},
+                       colour);
+  }
+  draw.AddText(area.min + ImVec2(px(4), px(2)), paint(theme().dim), label.c_str());
+}
+
 void ProofView::draw_stack(const Model& model, const Finding& finding, const FindingPlace& place,
                            const PlotArea& area, bool patient) {
   const Lane& lane = model.lanes[place.lane];
@@ -109,17 +144,21 @@ bool ProofView::draw(const Model& model, const Finding& finding, const FindingPl
   const float width = std::floor(ImGui::GetContentRegionAvail().x - px(4));
   const Lane& lane = model.lanes[place.lane];
   if (width < px(60) || lane.memory->event_count() < 2) return false;
+  const VisibleRange view = view_of(model, place);
+  if (!place.owner.empty() && !update_owner(model, place, view, width)) return false;
   const ImVec2 at = ImGui::GetCursorScreenPos();
   const ImVec2 min(std::round(at.x), std::round(at.y));
   const bool clicked = ImGui::InvisibleButton("##proof", {width, px(kHeightPx)});
   explain("Go to where this can be seen.");
-  const PlotArea area{min, min + ImVec2(width, std::floor(px(kHeightPx))), view_of(model, place)};
+  const PlotArea area{min, min + ImVec2(width, std::floor(px(kHeightPx))), view};
   if (!ImGui::IsItemVisible()) return false;
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   draw.AddRectFilled(area.min, area.max, paint(theme().panel), px(3));
   draw.PushClipRect(area.min, area.max, true);
   if (is_about_ranks(finding)) {
     draw_ranks(model, place, area);
+  } else if (!place.owner.empty()) {
+    draw_owner(place, area);
   } else {
     draw_stack(model, finding, place, area, patient);
   }

@@ -172,6 +172,14 @@ const FrameText& FlamePanel::text_of(const Model& model, const Selection& select
   return node.other ? *other_text_ : model.text_of(model.lanes[selection.cursor.lane()]);
 }
 
+std::vector<std::string> FlamePanel::ways() {
+  std::vector<std::string> words;
+  words.insert(words.end(), std::begin(kViews), std::end(kViews));
+  words.insert(words.end(), std::begin(kOrders), std::end(kOrders));
+  words.insert(words.end(), std::begin(kBlocks), std::end(kBlocks));
+  return words;
+}
+
 bool FlamePanel::show_as(std::string_view way) {
   const auto named = [&](const char* name) { return way == name; };
   const auto* v = std::find_if(std::begin(kViews), std::end(kViews), named);

@@ -5,6 +5,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "viewer/model/background.h"
 #include "viewer/model/flame/flame_tree.h"
@@ -26,6 +27,8 @@ class FlamePanel {
 
   void draw(const Model& model, Selection& selection);
 
+  // The words of show_as().
+  static std::vector<std::string> ways();
   // By its name in the toolbar: "rows", "bottom-up", "module".
   bool show_as(std::string_view way);
 

@@ -22,19 +22,12 @@ namespace {
 
 constexpr float kRowPx = 22;
 constexpr float kLabelPx = 158;
-constexpr float kLegendPx = 200;    // most for the name of a stack in the legend
-constexpr size_t kStacksNamed = 6;  // in the legend; the tables have all
+constexpr float kRoomForAddressPx = 640;  // a narrower panel has none at the start of a row
+constexpr float kLegendPx = 200;          // most for the name of a stack in the legend
+constexpr size_t kStacksNamed = 6;        // and modules, in the legend; the tables have all
 
-std::string module_name(const ProcessModel& process, const Allocation& a) {
-  const std::string path = process.names.nn_module_text(process.nn_module_of(a));
-  return path.empty() ? "no module" : path;
-}
-
-std::string kind_of(const Model& model, const Lane& lane, const Allocation& a, ColourBy by) {
-  if (by == ColourBy::kCategory) return in_words(category_name(a.category));
-  if (by == ColourBy::kStack) return std::string(model.text_of(lane).headline(a.stack, a.seeded));
-  if (by == ColourBy::kModule) return module_name(model.process_of(lane), a);
-  if (!lane.of_driver) return owner_title("torch");
+std::string kind_of(const Model& model, const Lane& lane, const Allocation& a) {
+  if (!lane.of_driver) return in_words(category_name(a.category));
   const std::string_view owner = model.process_of(lane).names.string(a.metadata);
   return owner_title(owner.empty() ? "unknown" : owner);
 }
@@ -97,7 +90,7 @@ void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Mome
     const uint32_t most = memory.event_count() - 1;
     const uint32_t count = memory.event_number(most);
     ImGui::AlignTextToFramePadding();
-    text(fmt::format("event {} of {}   {}", grouped(memory.event_number(event)), grouped(count),
+    text(fmt::format("{}   {}", selection.cursor.event_text(model),
                      instant_text(selection.cursor.time(model), model.span_ns())));
     // The slider begins after the longest possible text, so that it does not move while dragged.
     const std::string longest = fmt::format("event {0} of {0}   +00.000000 ms", grouped(count));
@@ -113,64 +106,11 @@ void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Mome
   }
 }
 
-// The driver's allocations are few.
-void MapPanel::add_owners(const Model& model, const Lane& lane, const Moment& moment) {
-  std::map<uint32_t, uint64_t> bytes;
-  for (const uint32_t i : moment.state.live) {
-    if (moment.state.is_pending(*lane.memory, i)) continue;
-    const Allocation& a = lane.memory->allocations[i];
-    bytes[a.metadata] += a.block_bytes;
-  }
-  for (const auto& [name, held] : bytes) {
-    const std::string_view owner = model.process_of(lane).names.string(name);
-    legend_.push_back({owner_colour(owner), owner_title(owner.empty() ? "unknown" : owner), held});
-  }
-  std::stable_sort(legend_.begin(), legend_.end(),
-                   [](const Sample& a, const Sample& b) { return a.bytes > b.bytes; });
-}
-
-void MapPanel::add_modules(const Model& model, const Lane& lane, const Moment& moment) {
-  const ProcessModel& process = model.process_of(lane);
-  std::map<uint32_t, Sample> found;
-  for (const uint32_t i : moment.state.live) {
-    if (moment.state.is_pending(*lane.memory, i)) continue;
-    const Allocation a = lane.memory->allocations[i];
-    const uint32_t module = process.nn_module_of(a);
-    const auto [at, fresh] = found.try_emplace(module);
-    if (fresh) at->second = {stack_colour(module), module_name(process, a), 0};
-    at->second.bytes += a.block_bytes;
-  }
-  for (auto& [module, sample] : found) legend_.push_back(std::move(sample));
-  std::stable_sort(legend_.begin(), legend_.end(),
-                   [](const Sample& a, const Sample& b) { return a.bytes > b.bytes; });
-  legend_.resize(std::min(legend_.size(), kStacksNamed));
-}
-
 void MapPanel::make_legend(const Model& model, ColourBy by, const Moment& moment) {
-  legend_.clear();
   legend_of_ = by;
+  const bool many = by == ColourBy::kStack || by == ColourBy::kModule;
+  legend_ = colour_rows(model, by, moment, many ? kStacksNamed : SIZE_MAX);
   if (by == ColourBy::kAge || by == ColourBy::kSize) return;
-  const Lane& lane = model.lanes[moment.lane];
-  if (by == ColourBy::kCategory) {
-    for (const CategoryRow& row : moment.live.categories) {
-      legend_.push_back(
-          {category_colour(row.category), in_words(category_name(row.category)), row.bytes});
-    }
-  } else if (by == ColourBy::kStack) {
-    const size_t shown = std::min(kStacksNamed, moment.live.stacks.size());
-    for (size_t i = 0; i < shown; ++i) {
-      const StackRow& row = moment.live.stacks[i];
-      legend_.push_back({stack_colour(row.stack),
-                         std::string(model.text_of(lane).headline(row.stack, row.before_recording)),
-                         row.bytes});
-    }
-  } else if (by == ColourBy::kModule) {
-    add_modules(model, lane, moment);
-  } else if (lane.of_driver) {
-    add_owners(model, lane, moment);
-  } else if (moment.state.totals.allocated != 0) {
-    legend_.push_back({owner_colour("torch"), owner_title("torch"), moment.state.totals.allocated});
-  }
   if (const uint64_t pending = moment.state.totals.pending(); pending != 0) {
     legend_.push_back({theme().pending, std::string(kPendingText), pending});
   }
@@ -179,25 +119,11 @@ void MapPanel::make_legend(const Model& model, ColourBy by, const Moment& moment
 void MapPanel::draw_legend(ColourBy by) {
   if (by == ColourBy::kAge || by == ColourBy::kSize) {
     const bool age = by == ColourBy::kAge;
-    text_dim(age ? "old" : "512 B");
-    ImGui::SameLine();
-    const ImVec2 at = ImGui::GetCursorScreenPos();
-    const float width = px(120);
-    const float height = ImGui::GetTextLineHeight();
-    constexpr int kParts = 24;
-    for (int i = 0; i < kParts; ++i) {
-      const float left = at.x + width * static_cast<float>(i) / kParts;
-      ImGui::GetWindowDrawList()->AddRectFilled(
-          {left, at.y + px(2)}, {left + width / kParts, at.y + height - px(2)},
-          paint(viridis(static_cast<double>(i) / (kParts - 1))));
-    }
-    ImGui::Dummy({width, height});
-    ImGui::SameLine();
-    text_dim(age ? "young" : "16.0 GiB");
+    colour_scale(age ? "old" : "512 B", age ? "young" : "16.0 GiB");
     return;
   }
   bool first = true;
-  for (const Sample& s : legend_) {
+  for (const ColourRow& s : legend_) {
     const std::string label =
         fmt::format("{} {}", fitted(s.name, px(kLegendPx)), size_text(s.bytes));
     if (!first) flow(width_of(label) + px(24));
@@ -224,7 +150,7 @@ void MapPanel::draw_asleep_legend() {
 }
 
 void MapPanel::explain_cell(const Model& model, const Cursor& cursor, const Moment& moment,
-                            const MapCell& cell) {
+                            const MapCell& cell, const SegmentRange& segment) {
   if (!ImGui::BeginTooltip()) return;
   const Lane& lane = model.lanes[moment.lane];
   if (cell.kind == CellKind::kHole) {
@@ -247,13 +173,12 @@ void MapPanel::explain_cell(const Model& model, const Cursor& cursor, const Mome
     if (moment.state.is_pending(*lane.memory, cell.allocation)) {
       text("pending free: freed by the program, but another stream may still be using it");
     }
-    const std::string kind =
-        kind_of(model, lane, a, lane.of_driver ? ColourBy::kOwner : ColourBy::kCategory);
-    text_dim(fmt::format("{}, {}", kind, cursor.age_text(model, a)));
+    text_dim(fmt::format("{}, {}", kind_of(model, lane, a), cursor.age_text(model, a)));
   }
   explain_asleep(bytes_in(asleep_, {cell.address, cell.address + cell.size_bytes}),
                  cell.size_bytes);
-  text_dim(fmt::format("{:#x}", cell.address));
+  text_dim(fmt::format("{:#x}, in segment {:#x} of {}", cell.address, segment.address,
+                       size_text(segment.size_bytes)));
   ImGui::EndTooltip();
 }
 
@@ -357,7 +282,12 @@ void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& 
                         uint32_t segment, float height) {
   const SegmentRange& range = moment.state.segments[segment];
   const ImVec2 at = ImGui::GetCursorScreenPos();
-  const float label = std::min(px(kLabelPx), ImGui::GetContentRegionAvail().x * 0.35F);
+  const std::string address = fmt::format("{:#x}", range.address);
+  const bool has_address = ImGui::GetContentRegionAvail().x > px(kRoomForAddressPx);
+  // The same for all rows, whatever the widths of their digits.
+  const float address_width = has_address ? width_of("0x000000000000") + px(16) : 0;
+  const float label =
+      std::min(px(kLabelPx), ImGui::GetContentRegionAvail().x * 0.35F) + address_width;
   const float room = ImGui::GetContentRegionAvail().x - label;
   float width = std::max(room, 10.0F);
   if (to_scale_) {
@@ -369,7 +299,11 @@ void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& 
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const float text_y = at.y + (height - ImGui::GetTextLineHeight()) / 2;
   const std::string size = size_text(range.size_bytes);
-  draw.AddText({at.x, text_y}, paint(theme().text), size.c_str());
+  if (has_address) {
+    draw.AddText({at.x, text_y}, paint(theme().dim),
+                 fitted_ends(address, address_width - px(8)).c_str());
+  }
+  draw.AddText({at.x + address_width, text_y}, paint(theme().text), size.c_str());
   const Lane& lane = model.lanes[moment.lane];
   const uint64_t asleep = bytes_in(asleep_, {range.address, range.address + range.size_bytes});
   const std::string share =
@@ -378,7 +312,7 @@ void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& 
           ? selection.cursor.age_text(model, lane.memory->segment_changes[range.change])
           : percent_text(used, range.size_bytes) + " used";
   const float share_width = width_of(share);
-  if (label - px(10) > width_of(size) + share_width + px(8)) {
+  if (label - address_width - px(10) > width_of(size) + share_width + px(8)) {
     draw.AddText({at.x + label - share_width - px(10), text_y}, paint(theme().dim), share.c_str());
   }
   const float left = at.x + label;
@@ -394,7 +328,7 @@ void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& 
     if (!hovered || mouse < cell.begin_px || mouse >= std::max(cell.end_px, cell.begin_px + 1)) {
       continue;
     }
-    explain_cell(model, selection.cursor, moment, cell);
+    explain_cell(model, selection.cursor, moment, cell, range);
     if (!ImGui::IsMouseClicked(ImGuiMouseButton_Left)) continue;
     if (cell.kind == CellKind::kHole) {
       selection.choose_hole(cell.address);
@@ -403,7 +337,7 @@ void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& 
     }
   }
   if (hovered && mouse < 0 && ImGui::BeginTooltip()) {
-    text(fmt::format("segment {:#x}", range.address));
+    text("segment " + address);
     text_dim(fmt::format("{}, {} used, {} in {}", size, size_text(used),
                          counted(moment.layout.block_count(segment), "block"),
                          range.expandable ? "an expandable segment" : "a segment"));

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "viewer/model/tables/colour_rows.h"
 #include "viewer/model/trace/selection.h"
 
 namespace tidemark::view {
@@ -29,13 +30,11 @@ class MapPanel {
   void draw_hole(const Highlights& highlights, const MapCell& cell, ImVec2 a, ImVec2 b);
   // What the colours of the live blocks mean, most bytes first.
   void make_legend(const Model& model, ColourBy by, const Moment& moment);
-  void add_owners(const Model& model, const Lane& lane, const Moment& moment);
-  void add_modules(const Model& model, const Lane& lane, const Moment& moment);
   const std::vector<MapCell>& cells_of(const Moment& moment, uint32_t segment, float width);
   void draw_legend(ColourBy by);
   void draw_asleep_legend();
   void explain_cell(const Model& model, const Cursor& cursor, const Moment& moment,
-                    const MapCell& cell);
+                    const MapCell& cell, const SegmentRange& segment);
 
   struct KeptCells {
     float width = -1;
@@ -52,12 +51,7 @@ class MapPanel {
   uint64_t largest_hole_ = 0;
   uint64_t largest_hole_at_ = 0;  // the first one of that size
   size_t largest_holes_ = 0;
-  struct Sample {
-    Rgb colour;
-    std::string name;
-    uint64_t bytes = 0;
-  };
-  std::vector<Sample> legend_;
+  std::vector<ColourRow> legend_;
   std::vector<AddressRange> asleep_;  // by address
   ColourBy legend_of_ = ColourBy::kCategory;
 };

@@ -43,7 +43,7 @@ class Gutter {
       if (std::abs(t - at) < line_) return;
     }
     taken_.push_back(at);
-    const std::string shown = fitted(name, px(kGutterPx - 12));
+    const std::string shown = fitted_ends(name, px(kGutterPx - 12));
     ImGui::GetWindowDrawList()->AddText({std::round(area_.min.x - width_of(shown) - px(8)), at},
                                         paint(colour), shown.c_str());
   }

@@ -60,7 +60,7 @@ void explain_band(const StackPicture& picture, const StackView::Hit& hit) {
       break;
     case BandKind::kRest:
     case BandKind::kFree: {
-      swatch(picture.index->colours[band.group]);
+      swatch(picture.colour_of(band));
       text(picture.index->names[band.group]);
       if (picture.index->groups.are_segments()) {
         text(band.kind == BandKind::kFree ? bytes + " of it free" : bytes + " of it in use");

@@ -86,11 +86,14 @@ bool StackPanel::visible() const {
 std::vector<StackPanel::Plot> StackPanel::plots_of(const Model& model, const Selection& selection) {
   const uint32_t own = selection.cursor.lane();
   const Lane& lane = model.lanes[own];
-  if (model.steps_of(lane).count() < 2) options.steps = false;
-  if (options.steps) {
+  steps_ = options.steps && model.steps_of(lane).count() > 1;
+  if (steps_) {
     if (pair_of_ != &lane || !pair_) {
       pair_of_ = &lane;
-      pair_ = steps_to_compare(*lane.memory, lane.curves, model.steps_of(lane));
+      const bool known = options.pair && options.pair->ordinary < model.steps_of(lane).count() &&
+                         options.pair->unlike < model.steps_of(lane).count();
+      pair_ =
+          known ? options.pair : steps_to_compare(*lane.memory, lane.curves, model.steps_of(lane));
       step_view_ = {};
     }
     if (pair_) {
@@ -110,7 +113,7 @@ std::vector<StackPanel::Plot> StackPanel::plots_of(const Model& model, const Sel
       };
       return {plot(pair_->ordinary), plot(pair_->unlike)};
     }
-    options.steps = false;
+    steps_ = false;
   }
   std::vector<Plot> plots = {{&model, own, 0, lane.name}};
   if (const auto over = selection.overlay_of(model, own)) {
@@ -124,11 +127,11 @@ StackWish StackPanel::wish_of(const Plot& plot, const Selection& selection, ImVe
   StackWish wish;
   wish.model = plot.model;
   wish.lane = plot.lane;
-  wish.by = options.by;
+  wish.by = by_;
   wish.categories_known = plot.model->categories_known;
   wish.order = options.order;
   wish.hidden = legend.hidden();
-  wish.view = options.steps ? step_view_.range() : selection.view.range();
+  wish.view = steps_ ? step_view_.range() : selection.view.range();
   wish.offset = plot.offset;
   if (axis_) {
     wish.axis = axis_->memory();
@@ -143,7 +146,7 @@ StackWish StackPanel::wish_of(const Plot& plot, const Selection& selection, ImVe
   }
   wish.zoom = zoom_;
   wish.bottom_share = bottom_share_;
-  wish.colour_by = options.by == StackBy::kBlock ? selection.colouring.by : ColourBy::kCategory;
+  wish.colour_by = by_ == StackBy::kBlock ? selection.colouring.by : ColourBy::kCategory;
   wish.search = lower_case(selection.highlights.search);
   wish.dark = theme().dark;
   return wish;
@@ -252,7 +255,7 @@ void StackPanel::handle_mouse(const Model& model, Selection& selection, const Pl
   TimeView& time = time_view(selection);
   const double at = area.time(io.MousePos.x);
   if (ImGui::IsItemHovered()) {
-    if (!options.steps) hover_time_ = at;
+    if (!steps_) hover_time_ = at;
     const auto wheel = static_cast<double>(io.MouseWheel);
     if (io.MouseWheel != 0 && io.KeyCtrl) {
       zoom_height(area, std::pow(0.8, wheel));
@@ -314,17 +317,16 @@ void StackPanel::draw_plot(const Model& model, Selection& selection, const Plot&
     view.outline(area, view.band_of(*selection.highlights.allocation), paint(theme().cursor),
                  px(2));
   }
-  const float x =
-      std::round(area.x(selection.cursor.time(model) + (options.steps ? plot.offset : 0)));
+  const float x = std::round(area.x(selection.cursor.time(model) + (steps_ ? plot.offset : 0)));
   draw.PushClipRect(area.min, area.max, true);
   draw.AddLine({x, area.min.y}, {x, area.max.y}, paint(theme().cursor, 210), px(1.2F));
-  if (selection.comparison.reference() && !options.steps) {
+  if (selection.comparison.reference() && !steps_) {
     const float there = std::round(area.x(selection.comparison.time(model)));
     draw_dashes(draw, {there, area.min.y}, {there, area.max.y}, paint(theme().compare), px(4),
                 px(1.5F));
   }
   draw.PopClipRect();
-  if (selection.highlights.measure && !options.steps) {
+  if (selection.highlights.measure && !steps_) {
     const VisibleRange range = since_start(model, *selection.highlights.measure);
     draw_measured(range, area, span_text(range.span()), px(4));
   }
@@ -335,6 +337,18 @@ void StackPanel::draw_plot(const Model& model, Selection& selection, const Plot&
   explain_band(*view.picture(), *hit);
 }
 
+// What was asked for and cannot be drawn.
+void StackPanel::draw_notes(const Model& model, const Lane& lane) {
+  if (by_ != options.by) {
+    text_in_colour(theme().warning,
+                   fmt::format("{} Bands are {} instead.",
+                               why_no_stack_way(model, lane, options.by), stack_way_plural(by_)));
+  }
+  if (options.steps && !steps_) {
+    text_in_colour(theme().warning, "The trace does not have two steps to compare.");
+  }
+}
+
 void StackPanel::draw(const Model& model, Selection& selection) {
   frame_ = ImGui::GetFrameCount();
   hover_time_.reset();
@@ -342,24 +356,23 @@ void StackPanel::draw(const Model& model, Selection& selection) {
     text_wrapped("This trace has no allocator events, so there is nothing to stack.");
     return;
   }
-  const StackBy before = options.by;
-  if (!has_stack_way(model, model.lanes[selection.cursor.lane()], options.by)) {
-    options.by = StackBy::kBlock;
-  }
-  draw_stack_toolbar(model, selection, options, pair_, search);
-  if (options.by != before) legend.show_all();
-  const std::vector<Plot> plots = plots_of(model, selection);
   const Lane& lane = model.lanes[selection.cursor.lane()];
+  const StackBy before = by_;
+  by_ = nearest_stack_way(model, lane, options.by);
+  draw_stack_toolbar(model, selection, options, by_, pair_, search);
+  if (by_ != before) legend.show_all();
+  const std::vector<Plot> plots = plots_of(model, selection);
+  draw_notes(model, lane);
   if (lane.memory->event_count() == 0) {
     text_dim("No allocator events were recorded on this device.");
     return;
   }
   axis_.reset();
-  if (options.by_event && !options.steps && lane.memory->event_count() > 1) {
+  if (options.by_event && !steps_ && lane.memory->event_count() > 1) {
     axis_.emplace(*lane.memory, model.trace.start_ns);
   }
-  const Curve curve = options.by == StackBy::kSegment ? Curve::kReserved : Curve::kAllocated;
-  const bool fit = options.fit || options.steps;
+  const Curve curve = by_ == StackBy::kSegment ? Curve::kReserved : Curve::kAllocated;
+  const bool fit = options.fit || steps_;
   top_bytes_ = 0;
   for (const Plot& plot : plots) {
     const Lane& of = plot.model->lanes[plot.lane];
@@ -384,7 +397,7 @@ void StackPanel::draw(const Model& model, Selection& selection) {
   const ImVec2 at = ImGui::GetCursorScreenPos() + ImVec2(px(kGutterPx), 0);
   ImGui::Dummy({px(kGutterPx) + width, px(kAxisPx) - px(kGapPx)});
   const PlotArea strip{at, at + ImVec2(width, px(kAxisPx)), view, 1, axis()};
-  if (options.steps) {
+  if (steps_) {
     draw_tick_labels(ticks, strip, std::nullopt);
   } else {
     draw_time_axis(model, selection.cursor, ticks, strip);

@@ -56,6 +56,7 @@ class StackPanel {
 
   std::vector<Plot> plots_of(const Model& model, const Selection& selection);
   StackWish wish_of(const Plot& plot, const Selection& selection, ImVec2 size) const;
+  void draw_notes(const Model& model, const Lane& lane);
   void draw_plot(const Model& model, Selection& selection, const Plot& plot, size_t index,
                  ImVec2 size);
   void draw_marks(const Plot& plot, const PlotArea& area, StackView& view);
@@ -64,9 +65,12 @@ class StackPanel {
   void choose(const Model& model, Selection& selection, const Plot& plot, size_t index, bool ctrl);
   void zoom_height(const PlotArea& area, double factor);
   // The view of the axis: the program's, or that of a step.
-  TimeView& time_view(Selection& selection) { return options.steps ? step_view_ : selection.view; }
+  TimeView& time_view(Selection& selection) { return steps_ ? step_view_ : selection.view; }
   const EventAxis* axis() const { return axis_ ? &*axis_ : nullptr; }
 
+  // Of this frame; the options are what was asked for, which a trace may not have.
+  StackBy by_ = StackBy::kBlock;
+  bool steps_ = false;
   std::shared_ptr<StackIndexes> indexes_;
   std::array<StackView, 2> views_;
   std::array<PlotArea, 2> areas_;

@@ -11,23 +11,44 @@ namespace tidemark::view {
 
 namespace {
 
-const char* order_name(BandOrder order) {
-  return order == BandOrder::kBirth ? "oldest at the bottom" : "longest-lived at the bottom";
+constexpr const char* kLifeWay = "life";
+struct Switch {
+  const char* word;
+  bool StackPanelOptions::*option;
+};
+constexpr Switch kSwitches[] = {{"events", &StackPanelOptions::by_event},
+                                {"fit", &StackPanelOptions::fit},
+                                {"steps", &StackPanelOptions::steps}};
+
+// Blocks are ordered among all of them, or within the band of their group.
+std::string order_name(BandOrder order, StackBy by) {
+  const std::string name =
+      order == BandOrder::kBirth ? "oldest at the bottom" : "longest-lived at the bottom";
+  return by == StackBy::kBlock ? name : name + " of each " + stack_way_name(by);
 }
 
-void draw_order(StackPanelOptions& options) {
-  if (options.by == StackBy::kSegment) return;
-  flow(px(224));
-  ImGui::SetNextItemWidth(px(214));
-  if (ImGui::BeginCombo("##order", order_name(options.order))) {
+void draw_order(StackPanelOptions& options, StackBy by) {
+  if (by == StackBy::kSegment) return;
+  const float width = width_of(order_name(BandOrder::kLife, by)) + px(38);
+  flow(width + px(10));
+  ImGui::SetNextItemWidth(width);
+  if (ImGui::BeginCombo("##order", order_name(options.order, by).c_str())) {
     for (const BandOrder order : {BandOrder::kBirth, BandOrder::kLife}) {
-      if (ImGui::Selectable(order_name(order), order == options.order)) options.order = order;
+      if (ImGui::Selectable(order_name(order, by).c_str(), order == options.order)) {
+        options.order = order;
+      }
     }
     ImGui::EndCombo();
   }
   explain(
-      "By birth, as in PyTorch's page: the oldest block is at the bottom, and those above move "
-      "down when it is freed. Longest-lived at the bottom: what stays is flat.");
+      by == StackBy::kBlock
+          ? "By birth, as in PyTorch's page: the oldest block is at the bottom, and those above "
+            "move down when it is freed. Longest-lived at the bottom: what stays is flat."
+      : by == StackBy::kCategory
+          ? "The order of blocks within a category. Categories are always in the same order, "
+            "those that usually stay at the bottom."
+          : "The order of blocks within a band. Of the bands themselves, those whose blocks "
+            "live longest are at the bottom.");
 }
 
 void draw_colouring(ColourBy& by) {
@@ -64,32 +85,38 @@ bool StackPanelOptions::show_as(const std::string& way) {
     by = static_cast<StackBy>(i);
     return true;
   }
-  if (way == "life") {
+  if (way == kLifeWay) {
     order = BandOrder::kLife;
-  } else if (way == "events") {
-    by_event = true;
-  } else if (way == "fit") {
-    fit = true;
-  } else if (way == "steps") {
-    steps = true;
-  } else {
-    return false;
+    return true;
   }
-  return true;
+  for (const Switch& s : kSwitches) {
+    if (way != s.word) continue;
+    this->*s.option = true;
+    return true;
+  }
+  return false;
+}
+
+std::vector<std::string> StackPanelOptions::ways() {
+  std::vector<std::string> words;
+  for (int i = 0; i < kStackWays; ++i) words.emplace_back(stack_way_name(static_cast<StackBy>(i)));
+  words.emplace_back(kLifeWay);
+  for (const Switch& s : kSwitches) words.emplace_back(s.word);
+  return words;
 }
 
 void draw_stack_toolbar(const Model& model, Selection& selection, StackPanelOptions& options,
-                        std::optional<StepPair>& pair, SearchField& search) {
+                        StackBy by, std::optional<StepPair>& pair, SearchField& search) {
   const Lane& lane = model.lanes[selection.cursor.lane()];
   ImGui::AlignTextToFramePadding();
   text_dim("bands");
   ImGui::SameLine();
   ImGui::SetNextItemWidth(px(110));
-  if (ImGui::BeginCombo("##by", stack_way_name(options.by))) {
+  if (ImGui::BeginCombo("##by", stack_way_name(by))) {
     for (int i = 0; i < kStackWays; ++i) {
-      const auto by = static_cast<StackBy>(i);
-      if (!has_stack_way(model, lane, by)) continue;
-      if (ImGui::Selectable(stack_way_name(by), by == options.by)) options.by = by;
+      const auto way = static_cast<StackBy>(i);
+      if (!has_stack_way(model, lane, way)) continue;
+      if (ImGui::Selectable(stack_way_name(way), way == by)) options.by = way;
     }
     ImGui::EndCombo();
   }
@@ -97,8 +124,8 @@ void draw_stack_toolbar(const Model& model, Selection& selection, StackPanelOpti
       "What a band is. Blocks that are at least a pixel high are drawn on their own in every view; "
       "smaller ones are summed, and come out when you zoom in. Segments: what is reserved, with "
       "the free part hatched.");
-  draw_order(options);
-  if (options.by == StackBy::kBlock) draw_colouring(selection.colouring.by);
+  draw_order(options, by);
+  if (by == StackBy::kBlock) draw_colouring(selection.colouring.by);
   flow(px(90));
   ImGui::Checkbox("fit height", &options.fit);
   explain("Scale to the highest band in view. Otherwise to the peak of the whole run.");

@@ -25,6 +25,9 @@ namespace {
 // More than this many blocks are filtered and sorted in the background.
 constexpr size_t kManyBlocks = 20'000;
 
+constexpr const char* kTabs[] = {"Stacks",   "Allocations", "Categories", "Modules",    "Owners",
+                                 "Segments", "Actions",     "Kernels",    "Collectives"};
+
 TableSource source_of(const Model& model, const Moment& moment) {
   const Lane& lane = model.lanes[moment.lane];
   return {*lane.memory, moment.state, moment.layout, model.text_of(lane)};
@@ -84,9 +87,14 @@ bool TablesPanel::busy() const {
   return allocations_.busy() || stacks_.busy() || modules_.busy() || activity_.busy();
 }
 
+std::vector<std::string> TablesPanel::ways() {
+  std::vector<std::string> words;
+  for (const char* title : kTabs) words.push_back(lower_case(title));
+  return words;
+}
+
 bool TablesPanel::show_as(std::string_view name) {
-  for (const char* title : {"Stacks", "Allocations", "Categories", "Modules", "Owners", "Segments",
-                            "Actions", "Kernels", "Collectives"}) {
+  for (const char* title : kTabs) {
     if (lower_case(title) != name) continue;
     wanted_ = title;
     return true;

@@ -29,6 +29,8 @@ class TablesPanel {
   bool busy() const;
   // Opens this table in the next frame: "Kernels".
   void show_table(const char* title) { wanted_ = title; }
+  // The words of show_as().
+  static std::vector<std::string> ways();
   // The same, by a name in lower case. False: there is no such table.
   bool show_as(std::string_view name);
 

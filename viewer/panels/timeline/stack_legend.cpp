@@ -12,9 +12,16 @@
 
 namespace tidemark::view {
 
+namespace {
+
+constexpr size_t kColoursNamed = 40;  // the tables have all
+
+}  // namespace
+
 void StackLegend::forget() {
   picture_.reset();
   hidden_.clear();
+  colours_at_.reset();
   work_.wish([] { return nullptr; }, true);
 }
 
@@ -96,7 +103,49 @@ void StackLegend::draw_row(const Bytes& shown, uint32_t group) {
   }
 }
 
-void StackLegend::draw(const Model& model, const Cursor& cursor,
+void StackLegend::draw_groups(const Bytes& shown) {
+  std::vector<uint32_t> rows = shown.order;
+  for (uint32_t g = 0; g < hidden_.size(); ++g) {
+    if (hidden_[g] && std::find(rows.begin(), rows.end(), g) == rows.end()) rows.push_back(g);
+  }
+  ImGuiListClipper clipper;
+  clipper.Begin(static_cast<int>(rows.size()));
+  while (clipper.Step()) {
+    for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i) {
+      draw_row(shown, rows[static_cast<size_t>(i)]);
+    }
+  }
+  if (!hidden_.empty() && ImGui::SmallButton("show all")) hidden_.clear();
+}
+
+void StackLegend::draw_colours(const Model& model, Cursor& cursor, const StackPicture& picture) {
+  hidden_.clear();  // there is no row to show a hidden group again
+  const ColourBy by = picture.wish.colour_by;
+  if (by == ColourBy::kAge) colour_scale("long-lived", "short");
+  if (by == ColourBy::kSize) colour_scale("512 B", "16.0 GiB");
+  if (const auto moment = cursor.share_moment(model); moment != colours_at_ || by != colours_by_) {
+    colours_ = colour_rows(model, by, *moment, kColoursNamed);
+    colours_at_ = moment;
+    colours_by_ = by;
+  }
+  for (const ColourRow& row : colours_) {
+    const std::string bytes = size_text(row.bytes);
+    swatch(row.colour);
+    text(fitted_ends(row.name, ImGui::GetContentRegionAvail().x - width_of(bytes) - px(12)));
+    explain(row.name.c_str());
+    ImGui::SameLine();
+    ImGui::PushStyleColor(ImGuiCol_Text, paint(theme().dim));
+    text_right(bytes);
+    ImGui::PopStyleColor();
+  }
+  if (picture.has_uncoloured()) {
+    swatch(kUncoloured);
+    text_dim(fitted("less than a pixel high", ImGui::GetContentRegionAvail().x));
+    explain("Blocks that are too small to be drawn on their own. Zoom in to see their colours.");
+  }
+}
+
+void StackLegend::draw(const Model& model, Cursor& cursor,
                        const std::shared_ptr<const StackPicture>& picture, bool at_once) {
   work_.poll();
   const Lane& lane = model.lanes[cursor.lane()];
@@ -110,17 +159,11 @@ void StackLegend::draw(const Model& model, const Cursor& cursor,
   }
   const std::shared_ptr<const Bytes> shown = work_.value();
   if (shown == nullptr || shown->index != picture->index) return;
-  std::vector<uint32_t> rows = shown->order;
-  for (uint32_t g = 0; g < hidden_.size(); ++g) {
-    if (hidden_[g] && std::find(rows.begin(), rows.end(), g) == rows.end()) rows.push_back(g);
-  }
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(0, px(1)));
-  ImGuiListClipper clipper;
-  clipper.Begin(static_cast<int>(rows.size()));
-  while (clipper.Step()) {
-    for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i) {
-      draw_row(*shown, rows[static_cast<size_t>(i)]);
-    }
+  if (picture->has_own_colours()) {
+    draw_colours(model, cursor, *picture);
+  } else {
+    draw_groups(*shown);
   }
   ImGui::PopStyleVar();
   const uint64_t pending = lane.memory->totals_after(event).pending();
@@ -130,7 +173,6 @@ void StackLegend::draw(const Model& model, const Cursor& cursor,
         "Freed by the program, but another stream may still be using it. Hatched above the "
         "allocated bands.");
   }
-  if (!hidden_.empty() && ImGui::SmallButton("show all")) hidden_.clear();
 }
 
 }  // namespace tidemark::view

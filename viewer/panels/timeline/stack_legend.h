@@ -8,6 +8,7 @@
 
 #include "viewer/model/background.h"
 #include "viewer/model/stack/stack_picture.h"
+#include "viewer/model/tables/colour_rows.h"
 #include "viewer/model/trace/cursor.h"
 
 namespace tidemark::view {
@@ -15,10 +16,11 @@ namespace tidemark::view {
 class StackLegend {
  public:
   void set_wake(std::function<void()> wake) { work_.set_wake(std::move(wake)); }
-  // All groups of the picture, in the space that is left. Nothing if the picture is not of the
-  // cursor's lane (null: there is none).
-  void draw(const Model& model, const Cursor& cursor,
-            const std::shared_ptr<const StackPicture>& picture, bool at_once);
+  // All groups of the picture, in the space that is left; where the colours of its blocks mean
+  // something else, what they mean. Nothing if the picture is not of the cursor's lane (null: there
+  // is none).
+  void draw(const Model& model, Cursor& cursor, const std::shared_ptr<const StackPicture>& picture,
+            bool at_once);
   void forget();
 
   // Of the groups; empty: none.
@@ -39,12 +41,18 @@ class StackLegend {
 
   static std::shared_ptr<const Bytes> bytes_at(const StackPicture& picture, uint32_t event);
   void draw_row(const Bytes& shown, uint32_t group);
+  void draw_groups(const Bytes& shown);
+  void draw_colours(const Model& model, Cursor& cursor, const StackPicture& picture);
   bool is_hidden(uint32_t group) const { return group < hidden_.size() && hidden_[group]; }
 
   Background<std::shared_ptr<const Bytes>> work_;
   std::shared_ptr<const StackPicture> picture_;  // of the last wish, with event_
   uint32_t event_ = UINT32_MAX;
   std::vector<bool> hidden_;
+  // What the colours mean at the cursor, other than groups.
+  std::vector<ColourRow> colours_;
+  std::shared_ptr<const Moment> colours_at_;
+  ColourBy colours_by_ = ColourBy::kCategory;
 };
 
 }  // namespace tidemark::view

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "analysis/wording.h"
+#include "viewer/model/owner_names.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"
 

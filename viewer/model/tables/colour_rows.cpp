@@ -1,0 +1,105 @@
+#include "viewer/model/tables/colour_rows.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "analysis/wording.h"
+#include "viewer/model/owner_names.h"
+
+namespace tidemark::view {
+
+namespace {
+
+// One row for each key of a live block.
+template <typename KeyOf, typename RowOf>
+std::vector<ColourRow> live_rows(const Lane& lane, const Moment& moment, const KeyOf& key_of,
+                                 const RowOf& row_of) {
+  std::map<uint32_t, ColourRow> found;
+  for (const uint32_t i : moment.state.live) {
+    if (moment.state.is_pending(*lane.memory, i)) continue;
+    const Allocation a = lane.memory->allocations[i];
+    const auto [at, fresh] = found.try_emplace(key_of(a));
+    if (fresh) at->second = row_of(a);
+    at->second.bytes += a.block_bytes;
+  }
+  std::vector<ColourRow> rows;
+  for (auto& [key, row] : found) rows.push_back(std::move(row));
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const ColourRow& a, const ColourRow& b) { return a.bytes > b.bytes; });
+  return rows;
+}
+
+std::vector<ColourRow> category_rows(const Moment& moment) {
+  std::vector<ColourRow> rows;
+  for (const CategoryRow& row : moment.live.categories) {
+    rows.push_back(
+        {category_colour(row.category), in_words(category_name(row.category)), row.bytes});
+  }
+  return rows;
+}
+
+std::vector<ColourRow> stack_rows(const FrameText& text, const Moment& moment, size_t most) {
+  std::vector<ColourRow> rows;
+  for (size_t i = 0; i < std::min(most, moment.live.stacks.size()); ++i) {
+    const StackRow& row = moment.live.stacks[i];
+    rows.push_back({stack_colour(row.stack),
+                    std::string(text.headline(row.stack, row.before_recording)), row.bytes});
+  }
+  return rows;
+}
+
+std::vector<ColourRow> module_rows(const ProcessModel& process, const Lane& lane,
+                                   const Moment& moment) {
+  return live_rows(
+      lane, moment, [&](const Allocation& a) { return process.nn_module_of(a); },
+      [&](const Allocation& a) {
+        const uint32_t module = process.nn_module_of(a);
+        const std::string path = process.names.nn_module_text(module);
+        return ColourRow{stack_colour(module), path.empty() ? "no module" : path, 0};
+      });
+}
+
+std::vector<ColourRow> owner_rows(const Dictionary& names, const Lane& lane, const Moment& moment) {
+  if (!lane.of_driver) {
+    const uint64_t bytes = moment.state.totals.allocated;
+    if (bytes == 0) return {};
+    return {{owner_colour("torch"), owner_title("torch"), bytes}};
+  }
+  return live_rows(
+      lane, moment, [](const Allocation& a) { return a.metadata; },
+      [&](const Allocation& a) {
+        const std::string_view owner = names.string(a.metadata);
+        return ColourRow{owner_colour(owner), owner_title(owner.empty() ? "unknown" : owner), 0};
+      });
+}
+
+}  // namespace
+
+std::vector<ColourRow> colour_rows(const Model& model, ColourBy by, const Moment& moment,
+                                   size_t most) {
+  const Lane& lane = model.lanes[moment.lane];
+  const ProcessModel& process = model.process_of(lane);
+  std::vector<ColourRow> rows;
+  switch (by) {
+    case ColourBy::kCategory:
+      rows = category_rows(moment);
+      break;
+    case ColourBy::kStack:
+      rows = stack_rows(model.text_of(lane), moment, most);
+      break;
+    case ColourBy::kModule:
+      rows = module_rows(process, lane, moment);
+      break;
+    case ColourBy::kOwner:
+      rows = owner_rows(process.names, lane, moment);
+      break;
+    case ColourBy::kAge:
+    case ColourBy::kSize:
+      break;
+  }
+  if (rows.size() > most) rows.resize(most);
+  return rows;
+}
+
+}  // namespace tidemark::view
