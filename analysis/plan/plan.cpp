@@ -119,6 +119,7 @@ Planner::Planner(const ProcessModel& process, const AllocationHistory& model, Wh
       options.whatif.card_bytes == 0 || (limit.bytes <= card && limit.bytes >= card / 8 * 7);
   const bool refused = limit.source == LimitSource::kDriver && same_card;
   outside_bytes_ = whatif_.other_bytes();
+  assumes_outside_ = whatif_.assumes_other();
   if (outside_bytes_ == 0 && card != 0 && !refused) {
     outside_bytes_ = kContextBytes;
     assumes_outside_ = true;
@@ -349,7 +350,7 @@ void Planner::state_assumptions(const PlanChange& change, std::vector<std::strin
   if (!program_.has_optimizer() && !program_.passes().empty()) {
     out.push_back("no step of an optimizer was recorded, so its states may be missing");
   }
-  if (assumes_outside_) out.push_back(assumed_context_text());
+  if (assumes_outside_ && !whatif_.assumes_other()) out.push_back(assumed_context_text());
   for (const std::string& note : whatif_.notes()) out.push_back(note);
 }
 

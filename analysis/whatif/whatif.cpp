@@ -207,6 +207,7 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
   // Where a request failed, the replay finds what PyTorch could have.
   if (options.card_bytes > kContextBytes && w.other_bytes_ == 0 && model->failures.empty()) {
     w.other_bytes_ = kContextBytes;
+    w.assumes_other_ = true;
     w.notes_.push_back(assumed_context_text());
   }
   w.recorded_reserved_peak_ = model->reserved_peak.bytes;

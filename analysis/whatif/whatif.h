@@ -115,6 +115,8 @@ class WhatIf {
   uint64_t card_bytes() const { return card_bytes_; }
   // Bytes of the card that torch does not hold, as far as the recording knows.
   uint64_t other_bytes() const { return other_bytes_; }
+  // Whether that is assumed: the recording has no readings of the card.
+  bool assumes_other() const { return assumes_other_; }
 
   // Whether hardly anything was recorded after the last request that failed.
   bool ends_at_error() const;
@@ -162,6 +164,7 @@ class WhatIf {
   Baseline baseline_;
   uint64_t card_bytes_ = 0;
   uint64_t other_bytes_ = 0;
+  bool assumes_other_ = false;
   uint64_t recorded_allowed_ = 0;   // by a memory fraction, at least; 0: none is known
   uint64_t most_allowed_ = 0;       // by it at most
   uint64_t recorded_capacity_ = 0;  // of the driver; 0: it never failed a request

@@ -64,9 +64,11 @@ int draw_picture(const Options& options, int width, int height) {
     shell.set_other(*before);
   }
   if (!options.start.panel.empty()) shell.show_only(options.start.panel);
-  if (const Status s = go_to_start(options.start, **model, shell.selection(), shell.panels()); !s) {
-    return fail(s.error().message);
+  Status started = go_to_start(options.start, **model, shell.selection());
+  if (started) {
+    started = choose_steps(options.start, **model, shell.selection(), shell.panels().stack.options);
   }
+  if (!started) return fail(started.error().message);
   if (options.start.panel == "block") {
     // To have a block to show, choose the largest.
     const Moment& moment = shell.selection().cursor.moment(**model);

@@ -181,8 +181,8 @@ bool Shell::show_only(const std::string& panel) {
 void Shell::apply_start() {
   const std::optional<StartView> start = std::exchange(start_, std::nullopt);
   if (!start) return;
-  if (const Status s = go_to_start(*start, *model_, selection_, panels_); !s)
-    error_ = s.error().message;
+  if (const Status s = go_to_start(*start, *model_, selection_); !s) error_ = s.error().message;
+  if (!start->steps.empty()) steps_asked_for_ = start;
   if (!start->time.empty() || !start->rank.empty())
     opened_on_finding_ = true;  // what was asked for stays
   const Panels::Entry* panel =
@@ -202,6 +202,11 @@ void Shell::take_loaded() {
       if (untouched) version_opened_ = selection_.version();
     }
     if (const Status status = loader->attach_report(); !status) error_ = status.error().message;
+  }
+  if (steps_asked_for_ && model_->report_ready) {
+    const StartView start = *std::exchange(steps_asked_for_, std::nullopt);
+    const Status s = choose_steps(start, *model_, selection_, panels_.stack.options);
+    if (!s) error_ = s.error().message;
   }
   open_on_finding();
   auto outcome = loader_.take();

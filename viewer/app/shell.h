@@ -114,10 +114,11 @@ class Shell {
   const Panels::Entry* only_ = nullptr;
   bool layout_wanted_ = false;
   std::optional<StartView> start_;
+  std::optional<StartView> steps_asked_for_;  // until the report is there
   bool opened_on_finding_ = false;
-  bool panel_asked_for_ = false;  // on the command line: it stays in front
-  uint64_t version_opened_ = 0;   // of the selection, when the trace was opened
-  int front_ = -1;                // panel to bring to the front
+  bool panel_asked_for_ = false;    // on the command line: it stays in front
+  uint64_t version_opened_ = 0;     // of the selection, when the trace was opened
+  int front_ = -1;                  // panel to bring to the front
   const char* settling_ = nullptr;  // the panel that was last brought to the front
   int frames_to_settle_ = 0;
   Panels panels_;

@@ -54,24 +54,6 @@ Status go_to_rank(const StartView& start, const Model& model, Selection& selecti
   return Error{fmt::format("{}: has no memory of rank {}", model.trace.path, start.rank)};
 }
 
-Status choose_steps(const StartView& start, const Model& model, const Selection& selection,
-                    StackPanelOptions& options) {
-  const auto wanted = parse_steps(start.steps);
-  if (!wanted) return {};
-  const Steps& steps = model.steps_of(model.lanes[selection.cursor.lane()]);
-  const auto index = [&](uint64_t number) { return number - steps.before.value_or(0); };
-  if (steps.count() == 0) return Error{model.trace.path + ": has no steps to compare"};
-  for (const uint64_t number : {wanted->first, wanted->second}) {
-    if (index(number) < steps.count()) continue;
-    return Error{fmt::format("{}: has no step {}; its steps are {} to {}", model.trace.path, number,
-                             steps.number(0), steps.number(steps.count() - 1))};
-  }
-  options.steps = true;
-  options.pair = {static_cast<uint32_t>(index(wanted->first)),
-                  static_cast<uint32_t>(index(wanted->second))};
-  return {};
-}
-
 uint32_t parse_lane(const std::string& text, const Model& model) {
   uint32_t lane = 0;
   std::from_chars(text.data(), text.data() + text.size(), lane);
@@ -141,8 +123,7 @@ Status check_start(const StartView& start) {
   return {};
 }
 
-Status go_to_start(const StartView& start, const Model& model, Selection& selection,
-                   Panels& panels) {
+Status go_to_start(const StartView& start, const Model& model, Selection& selection) {
   selection.highlights.search = start.search;
   if (model.lanes.empty()) return {};
   if (Status s = go_to_rank(start, model, selection); !s) return s;
@@ -150,7 +131,25 @@ Status go_to_start(const StartView& start, const Model& model, Selection& select
   if (const std::optional<VisibleRange> view = parse_range(start.view, "-"); view) {
     selection.view.show(view->begin, view->end);
   }
-  return choose_steps(start, model, selection, panels.stack.options);
+  return {};
+}
+
+Status choose_steps(const StartView& start, const Model& model, const Selection& selection,
+                    StackPanelOptions& options) {
+  const auto wanted = parse_steps(start.steps);
+  if (!wanted) return {};
+  const Steps& steps = model.steps_of(model.lanes[selection.cursor.lane()]);
+  const auto index = [&](uint64_t number) { return number - steps.before.value_or(0); };
+  if (steps.count() == 0) return Error{model.trace.path + ": has no steps to compare"};
+  for (const uint64_t number : {wanted->first, wanted->second}) {
+    if (index(number) < steps.count()) continue;
+    return Error{fmt::format("{}: has no step {}; its steps are {} to {}", model.trace.path, number,
+                             steps.number(0), steps.number(steps.count() - 1))};
+  }
+  options.steps = true;
+  options.pair = {static_cast<uint32_t>(index(wanted->first)),
+                  static_cast<uint32_t>(index(wanted->second))};
+  return {};
 }
 
 std::string link_to(const Model& model, const Selection& selection) {

@@ -23,9 +23,12 @@ struct StartView {
 // Whether all of it is of a known form, before a trace is read.
 Status check_start(const StartView& start);
 
-// Moves the cursor and sets the search and the steps.
-Status go_to_start(const StartView& start, const Model& model, Selection& selection,
-                   Panels& panels);
+// Moves the cursor and sets the search.
+Status go_to_start(const StartView& start, const Model& model, Selection& selection);
+
+// Compares the steps that are asked for, which are known with the report.
+Status choose_steps(const StartView& start, const Model& model, const Selection& selection,
+                    StackPanelOptions& options);
 
 // The other way round, as the fragment of a link: "time=20ms&lane=1&view=0s-1.5s".
 std::string link_to(const Model& model, const Selection& selection);

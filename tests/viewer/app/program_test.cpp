@@ -273,8 +273,7 @@ TEST_F(Program, OpensOnARankATimeAndSteps) {
     shell_ = std::make_unique<Shell>(Config());
     shell_->start_with(start);
     shell_->open(recorded(trace));
-    wait();
-    frame(4);
+    wait_for_report();
   };
   start_on({"", "", "", "2"}, "ranks/ddp4");
   EXPECT_EQ(model().process_of(model().lanes[selection().cursor.lane()]).info.rank, 2);

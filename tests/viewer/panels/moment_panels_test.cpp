@@ -225,7 +225,7 @@ TEST_F(MomentPanels, AnErrorHasTheNumbersOfTheReport) {
   for (const std::string& path : traces_with_an_error()) {
     SCOPED_TRACE(path);
     open_file(path);
-    ASSERT_TRUE(go_to_start({"", "oom", ""}, model(), selection(), shell_->panels()));
+    ASSERT_TRUE(go_to_start({"", "oom", ""}, model(), selection()));
     const Lane& lane = model().lanes[selection().cursor.lane()];
     ReportOptions options;
     options.at.kind = tidemark::Instant::Kind::kOom;
@@ -308,7 +308,7 @@ TEST(SizeTexts, DifferWhereTheSizesDo) {
 
 TEST_F(MomentPanels, ATimeAfterTheEndIsAnError) {
   open_file(TIDEMARK_TRACES "/torch/out_of_memory.tier1.tmk");
-  const Status s = go_to_start({"", "100s", ""}, model(), selection(), shell_->panels());
+  const Status s = go_to_start({"", "100s", ""}, model(), selection());
   ASSERT_FALSE(s);
   EXPECT_NE(s.error().message.find("the recording is 562 ms long: it has no 100.000 s"),
             std::string::npos)
