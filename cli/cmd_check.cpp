@@ -286,6 +286,17 @@ Status check_growth(const Options& options, const Report& report, Verdict& verdi
   return {};
 }
 
+// The warnings that do not fail, so that nobody takes them for absent.
+std::string passed_over(const Report& report) {
+  std::vector<std::string> ids;
+  for (const Finding& f : report.findings) {
+    const bool is_known = std::find(ids.begin(), ids.end(), f.id) != ids.end();
+    if (f.severity == kWarning && !is_known) ids.push_back(f.id);
+  }
+  if (ids.empty()) return "";
+  return fmt::format("; passed over: {} (see --fail-on)", fmt::join(ids, ", "));
+}
+
 int run(const Options& options) {
   std::optional<uint64_t> max_peak;
   if (!options.max_peak.empty()) {
@@ -333,7 +344,9 @@ int run(const Options& options) {
     if (!verdict.why_in_doubt().empty() && !options.allow_losses) {
       return fail({verdict.why_in_doubt()});
     }
-    if (only_findings || !options.fail_on.empty()) verdict.add(true, "no failing findings");
+    if (only_findings || !options.fail_on.empty()) {
+      verdict.add(true, "no failing findings" + passed_over(*report));
+    }
   }
   verdict.print();
   return verdict.good() ? kOk : kNo;

@@ -154,9 +154,8 @@ int run(const Options& options) {
   ExportOptions wanted;
   wanted.time = *parse_time(options.time, model.start_ns);
   if (wanted.time.begin_ns > model.end_ns) {
-    return fail(Error{fmt::format("--time {} begins after the end of the trace, which is {} s long",
-                                  options.time,
-                                  static_cast<double>(model.end_ns - model.start_ns) * 1e-9)});
+    return fail(Error{fmt::format("--time {} begins after the end of the trace, which is {} long",
+                                  options.time, duration_text(model.end_ns - model.start_ns))});
   }
   wanted.ranks = options.ranks;
   wanted.processes = options.processes;

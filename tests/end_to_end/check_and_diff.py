@@ -65,6 +65,8 @@ status(2, "check", default, "--baseline", tmp / "none.tmk")
 status(0, "check", default)
 result = status(1, "check", ran_out)
 check("FAILED capacity" in result.stdout, "check names what failed")
+leak = pathlib.Path(__file__).resolve().parents[2] / "samples/traces/leak"
+check("passed over: creep" in run("check", leak).stdout, "warnings are not hidden")
 status(1, "check", ran_out, "--fail-on", "creep,memory_fraction")
 status(0, "check", ran_out, "--fail-on", "rank_imbalance", "--allow-oom")
 status(1, "check", ran_out, "--fail-on", "any")

@@ -240,6 +240,27 @@ TEST(TimeGrowth, HealthyServersHaveNone) {
   EXPECT_EQ(serve({1, 40}).alarms(), Ids{});  // a cache that was filled
 }
 
+// One request, whose cache is copied for each token, and freed when the request is finished.
+TEST(TimeGrowth, AFinishedRequestLeavesNothing) {
+  const auto generate = [](bool frees) {
+    return Trace([&](Story& s, uint32_t) {
+      for (int i = 0; i < 8; ++i) s.alloc(8 * kMiB, s.setup());
+      std::vector<uint64_t> cache(4);
+      for (uint64_t token = 1; token <= 160; ++token) {
+        for (uint64_t& block : cache) {
+          const uint64_t longer = s.alloc(token * kMiB / 16, s.stack({"generate llm.py:33"}));
+          if (block != 0) s.free(block);
+          block = longer;
+        }
+      }
+      if (!frees) return;
+      for (const uint64_t block : cache) s.free(block);
+    });
+  };
+  EXPECT_EQ(generate(true).alarms(), Ids{});
+  EXPECT_EQ(generate(false).alarms(), Ids{"creep"});
+}
+
 TEST(TimeGrowth, AModelThatIsLoadedDoesNotGrow) {
   const Trace trace([](Story& s, uint32_t) {
     for (int i = 0; i < 400; ++i) {

@@ -308,6 +308,21 @@ TEST_F(StackPanelTest, StepsAreComparedFromTheirBeginnings) {
   EXPECT_EQ(picture(0).top_bytes, picture(1).top_bytes);
 }
 
+TEST_F(StackPanelTest, AStepThatEndsWithTheTraceHasItsLength) {
+  open_file(TIDEMARK_TRACES "/torch/streams.tier2.tmk");
+  const Lane& lane = model().lanes[selection().cursor.lane()];
+  const Steps& steps = model().steps_of(lane);
+  ASSERT_EQ(steps.boundaries.back(), lane.memory->event_count());
+  const uint32_t last = steps.count() - 1;
+  panel().options.pair = StepPair{last, last};
+  show("stack:steps");
+  const double begin =
+      since_start(model(), lane.memory->time_ns[steps.boundaries[steps.count() - 1]]);
+  const double end = since_start(model(), lane.memory->time_ns[lane.memory->event_count() - 1]);
+  EXPECT_GE(picture(0).wish.view.end, end - begin);
+  EXPECT_LE(picture(0).wish.view.end, 1.2 * (end - begin));
+}
+
 // The one that is unlike the others is found, and it is not the first.
 TEST(StepPair, FindsTheOddOne) {
   SyntheticOptions options;

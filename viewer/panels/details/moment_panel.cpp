@@ -86,9 +86,10 @@ std::vector<MomentPanel::Entry> MomentPanel::allocator_entries(const Lane& lane,
   if (lane.requests_known) {
     entries = {
         {pending == 0 ? "requested" : "requested, in use",
-         "What the program requested for its tensors. PyTorch's \"requested\" counts pending frees, "
-         "too.", static_cast<int64_t>(asked),
-         theme().allocated, false},
+         "What the program requested for its tensors. PyTorch's \"requested\" counts pending "
+         "frees, "
+         "too.",
+         static_cast<int64_t>(asked), theme().allocated, false},
         {"rounding", "Lost to rounding requests up to block sizes.", less(t.allocated, asked),
          shade(theme().allocated, theme().dark ? -0.45 : 0.5), false}};
   } else {
@@ -122,12 +123,14 @@ std::vector<MomentPanel::Entry> MomentPanel::card_entries(const Lane& lane) cons
     entries.push_back({owner_title(kNotResident), owner_meaning(kNotResident),
                        static_cast<int64_t>(ledger_.not_resident_bytes), theme().dim, true, true});
   }
+  // What is used at this moment may be more than what the card said at another.
   const bool now = ledger_.reading && ledger_.reading->time_ns == ledger_.time_ns;
-  const uint64_t used =
-      now || !ledger_.reading ? ledger_.device_used_bytes : ledger_.reading->used_bytes;
-  if (ledger_.device_used_bytes != 0 && lane.total_bytes > used) {
-    entries.push_back({now ? "free" : "free, by that reading",
-                       "Not used by any process, according to the card.",
+  const uint64_t used = ledger_.device_used_bytes;
+  if (used != 0 && lane.total_bytes > used) {
+    entries.push_back({now ? "free" : "free, estimated",
+                       now ? "Not used by any process, according to the card."
+                           : "What is recorded here and what the card said at another moment "
+                             "leave this.",
                        static_cast<int64_t>(lane.total_bytes - used), theme().hole, true, true});
   }
   return entries;

@@ -79,8 +79,11 @@ void RanksPanel::draw_summary(const Model& model, Selection& selection) {
   if (!c.compared) return;
   const float room = ImGui::GetContentRegionAvail().x - px(60);
   std::string line =
-      fmt::format("rank {} has the highest peak, {}; {} is typical (rank {})", c.highest.rank,
-                  size_text(c.highest.bytes), size_text(c.typical.bytes), c.typical.rank);
+      c.highest.bytes == c.typical.bytes
+          ? fmt::format("no rank has a higher peak than the typical one, {}",
+                        size_text(c.typical.bytes))
+          : fmt::format("rank {} has the highest peak, {}; {} is typical (rank {})", c.highest.rank,
+                        size_text(c.highest.bytes), size_text(c.typical.bytes), c.typical.rank);
   text_in_colour(c.divergence.found ? theme().bad : theme().dim, fitted(line, room));
   explain(line.c_str());
   ImGui::SameLine();
@@ -88,8 +91,8 @@ void RanksPanel::draw_summary(const Model& model, Selection& selection) {
   draw_compare_button(model, selection);
   if (!c.divergence.time_ns) return;
   const double since = since_start(model, *c.divergence.time_ns);
-  line = fmt::format("rank {} holds more than the others from {} up to its peak",
-                     c.divergence.rank, instant_text(since, model.span_ns()));
+  line = fmt::format("rank {} holds more than the others from {} up to its peak", c.divergence.rank,
+                     instant_text(since, model.span_ns()));
   text(fitted(line, room));
   explain(line.c_str());
   ImGui::SameLine();

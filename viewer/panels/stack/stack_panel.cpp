@@ -45,8 +45,10 @@ double highest_of(const Lane& lane, Curve curve) {
                                                        : lane.memory->active_peak.bytes);
 }
 
+// The boundary after the last step may be the end of the history, where no event is.
 double step_begin(const Model& model, const Lane& lane, uint32_t step) {
-  const uint32_t event = model.steps_of(lane).boundaries[step];
+  const uint32_t event =
+      std::min(model.steps_of(lane).boundaries[step], lane.memory->event_count() - 1);
   return since_start(model, lane.memory->time_ns[event]);
 }
 
@@ -115,10 +117,13 @@ std::vector<StackPanel::Plot> StackPanel::plots_of(const Model& model, const Sel
     }
     steps_ = false;
   }
-  std::vector<Plot> plots = {{&model, own, 0, lane.name}};
+  const auto end_of = [](const Model& of, uint32_t number) {
+    return since_start(of, of.end_of(of.lanes[number]));
+  };
+  std::vector<Plot> plots = {{&model, own, 0, lane.name, true, end_of(model, own)}};
   if (const auto over = selection.overlay_of(model, own)) {
-    plots.push_back(
-        {over->model, over->lane, over->offset, overlay_name(model, *over), over->model == &model});
+    plots.push_back({over->model, over->lane, over->offset, overlay_name(model, *over),
+                     over->model == &model, end_of(*over->model, over->lane) + over->offset});
   }
   return plots;
 }
@@ -415,6 +420,13 @@ void StackPanel::draw(const Model& model, Selection& selection) {
   const MemoryTotals totals = lane.memory->totals_after(selection.cursor.event());
   text_dim(curve == Curve::kReserved ? fmt::format("reserved {}", size_text(totals.reserved))
                                      : fmt::format("allocated {}", size_text(totals.allocated)));
+  if (steps_) {
+    const bool is_inside = std::any_of(plots.begin(), plots.end(), [&](const Plot& plot) {
+      const double cursor = selection.cursor.time(model) + plot.offset;
+      return cursor >= 0 && cursor <= plot.end.value_or(0);
+    });
+    text_dim(is_inside ? "at the cursor" : "at the cursor, in neither step");
+  }
   if (selection.highlights.measure) {
     text_dim(selection.highlights.measured.empty() ? "in the measured time"
                                                    : "in " + selection.highlights.measured);
