@@ -464,7 +464,7 @@ class TwoDays(unittest.TestCase):
         return largest
 
     def check(self, folder, log, largest, keep):
-        one_block = 512 << 10
+        one_block = 640 << 10  # and the names that come with it
         self.assertLessEqual(largest, keep + one_block)
         pages = [entry[4] for entry in log]
         early, late = pages[len(pages) // 4], max(pages[len(pages) // 4:])
