@@ -464,7 +464,7 @@ class TwoDays(unittest.TestCase):
         return largest
 
     def check(self, folder, log, largest, keep):
-        one_block = 640 << 10  # and the names that come with it
+        one_block = 640 << 10  # 516 KiB was seen at a limit of 1 MiB on a busy machine
         self.assertLessEqual(largest, keep + one_block)
         pages = [entry[4] for entry in log]
         early, late = pages[len(pages) // 4], max(pages[len(pages) // 4:])
