@@ -96,9 +96,10 @@ std::optional<TimeGrowth> growth_over_time(const DeviceEvidence& d) {
 Finding creep_over_time(const DeviceEvidence& d, const TimeGrowth& growth) {
   Finding f = d.finding(
       "creep", d.ran_out() ? kError : kWarning,
-      fmt::format("memory grows: what stays allocated rose from {} to at least {} in the recording{}",
-                  size_text(growth.from_bytes), size_text(growth.to_bytes),
-                  d.steps.count() == 0 ? ", whose steps are not known" : ""));
+      fmt::format(
+          "memory grows: what stays allocated rose from {} to at least {} in the recording{}",
+          size_text(growth.from_bytes), size_text(growth.to_bytes),
+          d.steps.count() == 0 ? ", whose steps are not known" : ""));
   f.evidence = {{"gained_bytes", growth.gained_bytes}};
   const StackGrowth line = growing_in_window(d);
   std::string what = "what finished requests leave";

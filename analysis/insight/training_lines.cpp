@@ -19,8 +19,8 @@ struct Visit {
   bool is_used() const { return used_bytes > bytes / 100; }
 };
 
-// From the first allocation of a backward pass to its last. What a pass that ran out of memory would
-// have freed goes as the exception does.
+// From the first allocation of a backward pass to its last. What a pass that ran out of memory
+// would have freed goes as the exception does.
 struct Span {
   uint32_t first = 0;
   uint32_t last = 0;

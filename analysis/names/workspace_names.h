@@ -1,5 +1,5 @@
-// The functions of PyTorch's CUDABlas.cpp and CublasHandlePool.cpp that take a workspace for cuBLAS or
-// cublasLt.
+// The functions of PyTorch's CUDABlas.cpp and CublasHandlePool.cpp that take a workspace for cuBLAS
+// or cublasLt.
 #pragma once
 
 #include <string_view>

@@ -152,6 +152,11 @@ check_equal(fuller["time_ns"], device["driver_peak"]["time_ns"], "the ledger at 
 check(held["nccl"] > 2900 * MiB, f"NCCL holds {held['nccl']} at the driver's peak")
 check_equal(sum(held.values()), fuller["device_used_bytes"], "the sum of that ledger")
 check("nccl" not in {line["owner"] for line in device["ledger_at_peak"]}, "and nothing at PyTorch's")
+run("export", many, "--format", "sqlite", "-o", tmp / "many.db")
+base = sqlite3.connect(tmp / "many.db")
+rows = base.execute("SELECT owner, bytes FROM ledger WHERE moment = 'driver_peak'").fetchall()
+check_equal(dict(rows), held, "the exported ledger at the driver's peak")
+base.close()
 text = run("report", many).stdout
 check("  nccl\n" in text.partition(", the driver's peak: ")[2], text)
 at_time = report(many, "--at", "353ms")["ranks"][0]["devices"][0]

@@ -31,11 +31,10 @@ bool begin_strip(const char* id, ImGuiDir side, Rgb colour, int alpha) {
   ImGui::PushStyleColor(ImGuiCol_WindowBg, paint(colour, alpha));
   ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, ImVec2(px(12), px(2)));
   ImGui::PushStyleVar(ImGuiStyleVar_WindowRounding, 0.0F);
-  const bool open = ImGui::BeginViewportSideBar(id, ImGui::GetMainViewport(), side, height,
-                                                ImGuiWindowFlags_NoScrollbar |
-                                                    ImGuiWindowFlags_NoScrollWithMouse |
-                                                    ImGuiWindowFlags_NoFocusOnAppearing |
-                                                    ImGuiWindowFlags_NoSavedSettings);
+  const bool open = ImGui::BeginViewportSideBar(
+      id, ImGui::GetMainViewport(), side, height,
+      ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse |
+          ImGuiWindowFlags_NoFocusOnAppearing | ImGuiWindowFlags_NoSavedSettings);
   ImGui::PopStyleVar(2);
   ImGui::PopStyleColor();
   if (open) ImGui::AlignTextToFramePadding();
