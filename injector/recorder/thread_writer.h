@@ -19,7 +19,7 @@ struct Gate {
 extern std::atomic<Gate*> gate;
 
 inline Session* active_session() noexcept {
-  return gate.load(std::memory_order_relaxed)->session.load(std::memory_order_acquire);
+  return gate.load(std::memory_order_acquire)->session.load(std::memory_order_acquire);
 }
 
 // Owned by its thread, except `session`, which is cleared when a recording has ended. Stored in the
@@ -71,7 +71,7 @@ inline void leave_recorder(ThreadWriter& writer) noexcept {
 class BusyScope {
  public:
   explicit BusyScope(BlockKind kind) noexcept {
-    const Gate& open = *gate.load(std::memory_order_relaxed);
+    const Gate& open = *gate.load(std::memory_order_acquire);
     if (open.session.load(std::memory_order_relaxed) == nullptr) return;
     ThreadWriter* writer = thread_writer;
     if (writer == nullptr) [[unlikely]] {

@@ -101,7 +101,8 @@ TEST(OutOfMemory, StatesThatDoNotFitCanBeSmaller) {
     for (int i = 0; i < 7; ++i) s.alloc(64 * kMiB, s.optimizer("_init_group"));
     s.run_out(64 * kMiB, 10 * kMiB, s.optimizer("_init_group"));
   });
-  const Advice* advice = advice_of(trace.finding("optimizer_state_spike"), "smaller_states");
+  const Finding spike = trace.finding("optimizer_state_spike");
+  const Advice* advice = advice_of(spike, "smaller_states");
   ASSERT_NE(advice, nullptr);
   EXPECT_EQ(advice->saves_bytes, 7 * 64 * kMiB / 2);
 }
