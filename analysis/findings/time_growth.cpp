@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <vector>
 
 #include "analysis/findings/run_growth.h"
+#include "analysis/history/rehearsal.h"
 #include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
 
@@ -57,6 +60,49 @@ std::vector<Part> parts_of(const AllocationHistory& model, uint32_t first, uint3
   return parts;
 }
 
+// What was allocated all along, and is older than blocks of the same stack become that are freed:
+// those of running requests are younger, and what was allocated once is in one part alone.
+void count_left(const AllocationHistory& model, uint32_t row, uint32_t end, TimeGrowth& growth) {
+  struct Line {
+    std::vector<uint32_t> lives;  // in events, of those that were freed
+    std::vector<uint32_t> held;   // rows of those that were not
+  };
+  const auto& blocks = model.allocations;
+  std::map<uint32_t, Line> lines;
+  for (uint32_t i = row; i < blocks.size() && blocks.birth(i) < end; ++i) {
+    Line& line = lines[blocks.stack(i)];
+    if (blocks.release(i) < end) {
+      line.lives.push_back(blocks.release(i) - blocks.birth(i));
+    } else {
+      line.held.push_back(i);
+    }
+  }
+  const uint32_t first = blocks.birth(row);
+  Rehearsal freed(model);
+  for (auto& [stack, line] : lines) {
+    uint32_t life = 0;
+    if (!line.lives.empty()) {
+      // A few that were freed late are no rule.
+      const auto long_one =
+          line.lives.begin() + static_cast<ptrdiff_t>(line.lives.size() * 19 / 20);
+      std::nth_element(line.lives.begin(), long_one, line.lives.end());
+      life = *long_one;
+    }
+    std::set<uint64_t> parts;
+    std::erase_if(line.held, [&](uint32_t i) { return end - blocks.birth(i) <= life; });
+    for (const uint32_t i : line.held) {
+      parts.insert(uint64_t{blocks.birth(i) - first} * kParts / (end - first));
+    }
+    if (parts.size() < kParts / 2) continue;
+    for (const uint32_t i : line.held) {
+      freed.leave_out_from(blocks[i], blocks.birth(i) + life);
+      growth.left_bytes += blocks.block_bytes(i);
+      ++growth.left_blocks;
+    }
+  }
+  growth.saved_bytes = freed.saved_bytes();
+}
+
 }  // namespace
 
 std::optional<TimeGrowth> growth_over_time(const DeviceEvidence& d) {
@@ -79,9 +125,10 @@ std::optional<TimeGrowth> growth_over_time(const DeviceEvidence& d) {
   for (size_t i = kParts - 1; i-- > 0;) {
     parts[i].low_bytes = std::min(parts[i].low_bytes, parts[i + 1].low_bytes);
   }
-  TimeGrowth growth{parts.front().low_bytes, parts.back().low_bytes, 0};
+  TimeGrowth growth{.from_bytes = parts.front().low_bytes, .to_bytes = parts.back().low_bytes};
   // The first requests are running in the first part already, and the last part grows to its end.
   growth.gained_bytes = (growth.to_bytes - parts[1].low_bytes) / (kParts - 2) * kParts;
+  growth.saved_bytes = growth.gained_bytes;
   if (growth.gained_bytes < std::max(kLeastGain, d.peak_bytes() / 20)) return std::nullopt;
   for (size_t i = 0; i < kParts; ++i) {
     // A program that only allocates is still being set up. One that works frees most of it.
@@ -90,34 +137,43 @@ std::optional<TimeGrowth> growth_over_time(const DeviceEvidence& d) {
     const uint64_t rise = i == 0 ? UINT64_MAX : parts[i].low_bytes - parts[i - 1].low_bytes;
     if (rise < growth.gained_bytes / kParts / 4) return std::nullopt;
   }
-  return growth;
+  TimeGrowth told = growth;
+  count_left(*d.model, row, end, told);
+  // Otherwise it is one block that is replaced by larger ones, for instance.
+  return told.left_bytes < growth.gained_bytes / 2 ? growth : told;
 }
 
 Finding creep_over_time(const DeviceEvidence& d, const TimeGrowth& growth) {
-  Finding f = d.finding(
-      "creep", d.ran_out() ? kError : kWarning,
-      fmt::format(
-          "memory grows: what stays allocated rose from {} to at least {} in the recording{}",
-          size_text(growth.from_bytes), size_text(growth.to_bytes),
-          d.steps.count() == 0 ? ", whose steps are not known" : ""));
-  f.evidence = {{"gained_bytes", growth.gained_bytes}};
+  const std::string what_grew =
+      growth.left_blocks != 0
+          ? fmt::format("{} of what was allocated all along, {}, was never freed",
+                        size_text(growth.left_bytes), counted(growth.left_blocks, "block"))
+          : fmt::format("what stays allocated rose from {} to at least {} in the recording",
+                        size_text(growth.from_bytes), size_text(growth.to_bytes));
+  Finding f = d.finding("creep", d.ran_out() ? kError : kWarning,
+                        fmt::format("memory grows: {}{}", what_grew,
+                                    d.steps.count() == 0 ? " (the steps are not known)" : ""));
+  f.evidence = {
+      {"gained_bytes", growth.left_blocks != 0 ? growth.left_bytes : growth.gained_bytes}};
   const StackGrowth line = growing_in_window(d);
-  std::string what = "what finished requests leave";
+  // A program that trains has no requests.
+  const char* const unit = d.categories.has_backward ? "step" : "request";
+  std::string what = fmt::format("what a finished {} leaves", unit);
   if (line.stack != 0) {
     f.frames = d.process->names.stack_text(line.stack);
     f.evidence.emplace_back("held_bytes", line.held_bytes);
     f.evidence.emplace_back("held_blocks", line.held_count);
     if (!f.frames.empty()) {
-      what = fmt::format("what {} allocates when its request is finished", place_of(f.frames));
+      what = fmt::format("what {} allocates when its {} is finished", place_of(f.frames), unit);
     }
   }
   f.advice.push_back({"release_growth",
                       fmt::format("free {}, or move it to host memory: saves about {}{}", what,
-                                  size_text(growth.gained_bytes),
+                                  size_text(growth.saved_bytes),
                                   d.ran_out() ? ""
                                               : " (a cache that is still being filled looks "
                                                 "the same)"),
-                      growth.gained_bytes});
+                      growth.saved_bytes});
   return f;
 }
 

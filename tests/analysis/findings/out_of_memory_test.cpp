@@ -236,6 +236,61 @@ TEST(TimeGrowth, RunningRequestsAreNotWhatGrowthCosts) {
               0.1 * static_cast<double>(leaked));
 }
 
+// What the advice saves is what the same program needs less that frees everything. Requests run
+// beside each other, have caches of different sizes, and one leaves its pages now and then; some
+// states are allocated once, in the middle.
+TEST(TimeGrowth, SavesWhatATwinWithoutTheLeakNeedsLess) {
+  struct Kind {
+    size_t at_once;
+    int leaks_every;
+    uint64_t page_bytes;
+    bool states;
+    bool runs_out;
+  };
+  const auto run = [](const Kind& kind, uint32_t seed, bool leaks) {
+    return Trace([&](Story& s, uint32_t) {
+      for (int i = 0; i < 16; ++i) s.alloc(8 * kMiB, s.setup());
+      std::mt19937 random(seed);
+      struct Running {
+        std::vector<uint64_t> pages;
+        size_t end = 0;
+      };
+      std::vector<Running> running(kind.at_once);
+      int finished = 0;
+      for (size_t step = 0; step < 2400 / kind.at_once; ++step) {
+        s.free(s.alloc(2 * kMiB, s.forward(1, "step engine.py:50")));
+        if (kind.states && step == 700 / kind.at_once) {
+          for (int i = 0; i < 8; ++i) s.alloc(16 * kMiB, s.stack({"warm engine.py:20"}));
+        }
+        for (Running& r : running) {
+          if (r.pages.empty()) r.end = 4 + random() % 24;
+          r.pages.push_back(s.alloc(kind.page_bytes, s.stack({"grow engine.py:61"})));
+          if (r.pages.size() < r.end) continue;
+          const bool stays = leaks && ++finished % kind.leaks_every == 0;
+          for (size_t i = 0; !stays && i < r.pages.size(); ++i) s.free(r.pages[i]);
+          r.pages.clear();
+        }
+      }
+      if (kind.runs_out) s.run_out(64 * kMiB, 10 * kMiB, s.forward(1));
+    });
+  };
+  const auto peak_of = [](const Trace& trace) {
+    return trace.model().processes[0].framework[0].allocated_peak.bytes;
+  };
+  for (const Kind& kind : {Kind{1, 1, kMiB, false, false}, Kind{1, 2, 2 * kMiB, true, false},
+                           Kind{4, 3, kMiB, false, true}, Kind{4, 5, 2 * kMiB, true, false},
+                           Kind{8, 3, kMiB, true, true}, Kind{8, 5, 3 * kMiB, false, false}}) {
+    for (uint32_t seed = 1; seed <= 4; ++seed) {
+      const Trace leaking = run(kind, seed, true);
+      const double less = static_cast<double>(peak_of(leaking) - peak_of(run(kind, seed, false)));
+      const Finding f = leaking.finding("creep");
+      ASSERT_FALSE(f.advice.empty()) << kind.at_once << " " << kind.leaks_every << " " << seed;
+      EXPECT_NEAR(static_cast<double>(f.advice[0].saves_bytes), less, 0.1 * less)
+          << kind.at_once << " " << kind.leaks_every << " " << seed << " " << f.summary;
+    }
+  }
+}
+
 TEST(TimeGrowth, HealthyServersHaveNone) {
   EXPECT_EQ(serve({}).alarms(), Ids{});
   EXPECT_EQ(serve({1, 40}).alarms(), Ids{});  // a cache that was filled
