@@ -264,8 +264,8 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
   report.kind = model.processes.size() > 1 ? "job" : "trace";
   Evidence evidence{&model, &report.comparison, std::move(groundwork.devices), options.part_of_job};
   for (DeviceEvidence& d : evidence.devices) {
-    if (options.card_bytes != 0 && !d.ran_out()) {
-      d.limit = {options.card_bytes, false, LimitSource::kCard};
+    if (options.card_bytes != 0 && d.model != nullptr && !d.ran_out()) {
+      d.limit = limit_on_card(*d.process, *d.model, options.card_bytes);
     }
   }
   auto next = evidence.devices.begin();

@@ -269,9 +269,8 @@ bool LedgerSource::may_be_shared() const {
   constexpr uint64_t kUnused = uint64_t{64} << 20;  // by firmware
   const StepSeries& contexts = driver_.contexts();
   const bool listed = std::any_of(
-      process_.counters.begin(), process_.counters.end(), [&](const Counter& c) {
-        return c.device == device_ && c.kind == CounterKind::kProcessUsed;
-      });
+      process_.counters.begin(), process_.counters.end(),
+      [&](const Counter& c) { return c.device == device_ && c.kind == CounterKind::kProcessUsed; });
   if (listed || contexts.empty() || late_) return true;
   for (size_t i = 0; i < used_.time_ns.size(); ++i) {
     const int64_t time_ns = used_.time_ns[i];

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "analysis/insight/card/context_size.h"
 #include "analysis/insight/card/ledger.h"
 
 namespace tidemark {
@@ -41,6 +42,19 @@ double fraction_in_settings(const ProcessModel& process) {
   return 1;
 }
 
+// `unknown`: what others take if there are no readings of the card.
+MemoryLimit card_limit(const ProcessModel& process, const AllocationHistory& model,
+                       uint64_t card_bytes, uint64_t unknown) {
+  const Peak used = device_used_peak(process, model.device);
+  const uint64_t torch = std::min(model.reserved_peak.bytes, used.bytes);
+  const uint64_t others = used.bytes == 0 ? unknown : used.bytes - torch;
+  const auto allowed =
+      static_cast<uint64_t>(fraction_in_settings(process) * static_cast<double>(card_bytes));
+  const uint64_t left = card_bytes - std::min(others, card_bytes);
+  if (allowed < left) return {allowed, false, LimitSource::kFraction};
+  return {left, false, LimitSource::kCard};
+}
+
 }  // namespace
 
 MemoryLimit limit_of(const ProcessModel& process, const AllocationHistory& model) {
@@ -61,14 +75,12 @@ MemoryLimit limit_of(const ProcessModel& process, const AllocationHistory& model
   }
   const Device* device = process.device(model.device);
   if (device == nullptr || device->total_bytes == 0) return {};
-  const Peak used = device_used_peak(process, model.device);
-  const uint64_t torch = std::min(model.reserved_peak.bytes, used.bytes);
-  const uint64_t others = std::min(used.bytes - torch, device->total_bytes);
-  const auto allowed = static_cast<uint64_t>(fraction_in_settings(process) *
-                                             static_cast<double>(device->total_bytes));
-  const uint64_t left = device->total_bytes - others;
-  if (allowed < left) return {allowed, false, LimitSource::kFraction};
-  return {left, false, LimitSource::kCard};
+  return card_limit(process, model, device->total_bytes, 0);
+}
+
+MemoryLimit limit_on_card(const ProcessModel& process, const AllocationHistory& model,
+                          uint64_t card_bytes) {
+  return card_limit(process, model, card_bytes, card_bytes > kContextBytes ? kContextBytes : 0);
 }
 
 }  // namespace tidemark

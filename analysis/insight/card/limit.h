@@ -25,5 +25,8 @@ struct MemoryLimit {
 uint64_t segment_bytes_for(uint64_t requested);
 
 MemoryLimit limit_of(const ProcessModel& process, const AllocationHistory& model);
+// The same on another card, of which a run that did not fail would use as much besides.
+MemoryLimit limit_on_card(const ProcessModel& process, const AllocationHistory& model,
+                          uint64_t card_bytes);
 
 }  // namespace tidemark

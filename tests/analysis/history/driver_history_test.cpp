@@ -7,7 +7,9 @@
 #include <map>
 #include <random>
 
+#include "analysis/insight/card/context_size.h"
 #include "analysis/insight/card/ledger.h"
+#include "analysis/insight/card/limit.h"
 #include "analysis/load/trace_model.h"
 
 namespace tidemark {
@@ -134,6 +136,16 @@ TEST(LedgerSource, DestroyedContextsAndTheirPoolsAreGone) {
   EXPECT_EQ(line(35, "context"), 0);
   EXPECT_EQ(source.at(35).device_used_bytes, 8U);
   EXPECT_EQ(line(42, "pool.cached"), 0) << "of an earlier context";
+}
+
+TEST(Limit, AnotherCardLeavesRoomForWhatIsNotPyTorchs) {
+  constexpr uint64_t kGiB = uint64_t{1} << 30;
+  ProcessModel process;
+  AllocationHistory model;
+  model.reserved_peak.bytes = 3 * kGiB;
+  EXPECT_EQ(limit_on_card(process, model, 24 * kGiB).bytes, 24 * kGiB - kContextBytes);
+  process.counters.push_back({10, 5 * kGiB, 0, 0, CounterKind::kDeviceUsed});
+  EXPECT_EQ(limit_on_card(process, model, 24 * kGiB).bytes, 22 * kGiB);
 }
 
 // NVML may list nobody while a context lives for a few milliseconds.
