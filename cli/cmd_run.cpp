@@ -151,7 +151,7 @@ void add_run(CLI::App& app, int& code) {
       "Examples:\n"
       "  tidemark run -- python train.py\n"
       "  tidemark run -o out -- torchrun --nproc-per-node 8 train.py\n"
-      "  tidemark run --overhead 2% -- python train.py  record kernels in bursts\n"
+      "  tidemark run --overhead off -- python train.py record every kernel\n"
       "  tidemark run --keep 10m -- python train.py  forget what is older, except at an\n"
       "                                              out-of-memory error\n"
       "  tidemark run --arm -- python train.py      later: tidemark attach PID --for 60s");

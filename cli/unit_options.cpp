@@ -39,8 +39,8 @@ void add_overhead(CLI::App& command, std::string& text) {
   command
       .add_option(
           "--overhead", text,
-          "share of the time that recording may cost, such as 2%; kernels are recorded in\n"
-          "bursts to stay below it. off (default): record every kernel")
+          "share of the time that recording may cost (default: 2%); kernels are recorded in\n"
+          "bursts to stay below it. off: record every kernel")
       ->type_name("SHARE");
 }
 

@@ -34,7 +34,7 @@ struct Options {
   bool cupti = true;                      // TIDEMARK_CUPTI
   uint32_t nvml_hz = 10;                  // TIDEMARK_NVML_HZ, 0: off; at most kMaxNvmlHz
   uint32_t buffer_mb = 64;                // TIDEMARK_BUFFER_MB
-  uint32_t overhead = 0;                  // TIDEMARK_OVERHEAD=2%, in millionths; 0: no budget
+  uint32_t overhead = 20'000;             // TIDEMARK_OVERHEAD=2%, in millionths; 0: no budget
   KeepLimits keep;                        // TIDEMARK_KEEP=10m,512MiB: only the last stretch
   uint64_t seal_above_bytes = 0;          // TIDEMARK_SEAL_ABOVE: of a device's reserved memory
   int seal_signal = 0;                    // TIDEMARK_SEAL_SIGNAL=USR2
