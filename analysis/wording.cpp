@@ -45,6 +45,8 @@ std::string_view phase_name(PhaseKind kind) {
       return "first_step";
     case PhaseKind::kValidation:
       return "validation";
+    case PhaseKind::kGeneration:
+      return "generation";
     case PhaseKind::kSaving:
       return "saving";
   }

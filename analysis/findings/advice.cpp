@@ -173,8 +173,9 @@ std::optional<Advice> halve_batch(const DeviceEvidence& d) {
   return Advice{"halve_batch",
                 fmt::format("halving the batch {} or the sequence length saves {}: activations, "
                             "inputs and the passes' temporaries shrink, the rest stays",
-                            d.fails_in_validation() ? "of the validation"
-                                                    : "(with twice the accumulation steps)",
+                            d.fails_in_validation()
+                                ? fmt::format("of the {}", phase_name(d.failing_phase()->kind))
+                                : "(with twice the accumulation steps)",
                             saving_text(d, saved)),
                 saved};
 }

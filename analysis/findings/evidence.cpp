@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "analysis/wording.h"
+
 namespace tidemark {
 
 std::string card_of(const ProcessModel& process, int64_t ordinal) {
@@ -56,16 +58,19 @@ bool DeviceEvidence::ends_at_failure() const {
   return ran_out() && steps.after_event(model->failures.back().event) == 0;
 }
 
-bool DeviceEvidence::fails_in_validation() const {
-  return ran_out() && std::any_of(phases.begin(), phases.end(), [&](const Phase& p) {
-           return p.kind == PhaseKind::kValidation && p.holds(model->failures.back().event);
-         });
+const Phase* DeviceEvidence::failing_phase() const {
+  if (!ran_out()) return nullptr;
+  const auto found = std::find_if(phases.begin(), phases.end(), [&](const Phase& p) {
+    return is_forward_only(p.kind) && p.holds(model->failures.back().event);
+  });
+  return found == phases.end() ? nullptr : &*found;
 }
 
 std::string DeviceEvidence::out_of_memory_text() const {
   const std::string text = "out of memory";
   if (!ran_out()) return text;
-  if (fails_in_validation()) return text + " in validation";
+  if (const Phase* phase = failing_phase())
+    return fmt::format("{} in {}", text, phase_name(phase->kind));
   switch (roles->of(model->failures.back().stack)) {
     case StackRole::kForward:
       return text + " in the forward pass";

@@ -65,8 +65,9 @@ struct DeviceEvidence {
   // Whether the recording has no whole step after the last request that failed: what the program
   // would have needed next is not known.
   bool ends_at_failure() const;
-  // Whether the last request failed in a validation.
-  bool fails_in_validation() const;
+  // The validation or generation in which the last request failed; nullptr: in none.
+  const Phase* failing_phase() const;
+  bool fails_in_validation() const { return failing_phase() != nullptr; }
   // Whether that validation keeps a graph: what would lower the peak of a training step is no help.
   bool fails_for_kept_graph() const {
     return fails_in_validation() && !categories.kept_without_backward.empty();

@@ -65,7 +65,7 @@ std::optional<KeptOutputs> outputs_kept(const DeviceEvidence& d) {
   KeptOutputs kept;
   Rehearsal newest(*d.model);
   for (const Phase& phase : d.phases) {
-    if (phase.kind != PhaseKind::kValidation) continue;
+    if (!is_forward_only(phase.kind)) continue;
     for (const auto& [stack, rows] : rows_in(d, phase)) {
       if (growing.contains(stack) || !only_adds(d, rows)) continue;
       uint64_t bytes = 0;
@@ -76,7 +76,8 @@ std::optional<KeptOutputs> outputs_kept(const DeviceEvidence& d) {
                               d.model->allocations.birth(rows[i + 1]));
       }
       if (bytes > kept.bytes) {
-        kept = {bytes, rows.size(), 0, stack, are_freed_before(d, rows, next_validation(d, phase))};
+        kept = {bytes, rows.size(), 0,
+                stack, phase.kind,  are_freed_before(d, rows, next_validation(d, phase))};
       }
     }
   }
@@ -87,11 +88,10 @@ std::optional<KeptOutputs> outputs_kept(const DeviceEvidence& d) {
 
 Finding creep_of_outputs(const DeviceEvidence& d, const KeptOutputs& kept) {
   const char* const severity = d.fails_in_validation() ? kError : d.is_tight() ? kWarning : kInfo;
-  Finding f =
-      d.finding("creep", severity,
-                fmt::format("a validation keeps what it computes for each batch{}: {} in {}",
-                            kept.until_end ? " until its end" : "", size_text(kept.bytes),
-                            counted(kept.blocks, "block")));
+  Finding f = d.finding("creep", severity,
+                        fmt::format("a {} keeps what it computes for each batch{}: {} in {}",
+                                    phase_name(kept.phase), kept.until_end ? " until its end" : "",
+                                    size_text(kept.bytes), counted(kept.blocks, "block")));
   f.evidence = {{"held_bytes", kept.bytes}, {"held_blocks", kept.blocks}};
   f.frames = d.process->names.stack_text(kept.stack);
   f.advice.push_back({"release_growth",

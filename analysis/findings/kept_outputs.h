@@ -13,6 +13,7 @@ struct KeptOutputs {
   uint64_t blocks = 0;
   uint64_t saved_bytes = 0;  // at the peak, had only the newest been kept
   uint32_t stack = 0;
+  PhaseKind phase = PhaseKind::kValidation;
   bool until_end = false;  // freed before the next validation
 };
 

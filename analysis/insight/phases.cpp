@@ -25,8 +25,9 @@ class PhaseRun {
   PhaseRun(PhaseKind kind, uint32_t least_births, std::vector<Phase>& out)
       : kind_(kind), least_births_(least_births), out_(out) {}
 
-  void birth(const Allocation& a) {
+  void birth(const Allocation& a, bool generates = false) {
     if (births_++ == 0) first_ = a.birth;
+    generated_ += generates ? 1 : 0;
     bytes_ += a.block_bytes;
     if (a.release == kNever) kept_bytes_ += a.block_bytes;
   }
@@ -34,8 +35,10 @@ class PhaseRun {
   // died before it could free it.
   void end(uint32_t event, bool died) {
     const bool passes = died || kept_bytes_ <= bytes_ / 2;
-    if (births_ >= least_births_ && passes) out_.push_back({kind_, first_, event, {}});
+    const PhaseKind kind = 2 * generated_ > births_ ? PhaseKind::kGeneration : kind_;
+    if (births_ >= least_births_ && passes) out_.push_back({kind, first_, event, {}});
     births_ = 0;
+    generated_ = 0;
     bytes_ = 0;
     kept_bytes_ = 0;
   }
@@ -46,9 +49,20 @@ class PhaseRun {
   std::vector<Phase>& out_;
   uint32_t first_ = 0;
   uint32_t births_ = 0;
+  uint32_t generated_ = 0;  // of them, by functions that generate
   uint64_t bytes_ = 0;
   uint64_t kept_bytes_ = 0;
 };
+
+// Rollouts of reinforcement learning, or samples that a training run makes now and then.
+std::vector<bool> generating_stacks(const Dictionary& names) {
+  return stacks_with(names, [&](const Frame& frame) {
+    const std::string_view function = names.string(frame.function);
+    return function.find("generate") != std::string_view::npos ||
+           function.find("rollout") != std::string_view::npos ||
+           function.find("sample") != std::string_view::npos;
+  });
+}
 
 void find_by_stacks(const Dictionary& names, const AllocationHistory& model,
                     const StackRoles& roles, std::vector<Phase>& phases) {
@@ -56,6 +70,7 @@ void find_by_stacks(const Dictionary& names, const AllocationHistory& model,
   const TrainingLines lines(model, roles);
   const bool trains = lines.any();
   const std::vector<bool> in_module = module_stacks(names);
+  const std::vector<bool> generates = generating_stacks(names);
   PhaseRun validation(PhaseKind::kValidation, kLeastForwardBirths, phases);
   PhaseRun saving(PhaseKind::kSaving, 1, phases);
   const bool died = !model.failures.empty();
@@ -66,7 +81,7 @@ void find_by_stacks(const Dictionary& names, const AllocationHistory& model,
     // A program that never trains has no validation: all of it is inference.
     const bool validates = trains && forward && !lines.trains(roles.caller_of(a.stack));
     // A function that the program calls outside a module, as a loss, is part of either.
-    if (validates && in_module[a.stack]) validation.birth(a);
+    if (validates && in_module[a.stack]) validation.birth(a, generates[a.stack]);
     if (role == StackRole::kSaving) saving.birth(a);
     if ((forward && !validates) || is_training_role(role)) validation.end(a.birth, died);
     if (forward || is_training_role(role)) saving.end(a.birth, died);
@@ -86,6 +101,8 @@ bool kind_of_name(std::string_view name, PhaseKind& kind) {
     kind = PhaseKind::kSaving;
     return true;
   }
+  kind = PhaseKind::kGeneration;
+  if (has("rollout") || lower.starts_with("generat")) return true;
   kind = PhaseKind::kValidation;
   return has("validat") || lower.starts_with("eval");
 }

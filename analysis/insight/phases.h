@@ -1,10 +1,10 @@
 // Parts of a training run that differ from its other steps, and the peak of each: the first step,
-// validation, and the saving of checkpoints.
+// validation, generation, and the saving of checkpoints.
 //
 // Found from stacks. A line of the program that calls a module is training if what it allocates is
 // still alive when a backward pass begins; a line whose forward passes are not followed by a
-// backward pass is validation. Ranges that the program itself named (NVTX, record_function) take
-// precedence. Linear in the number of allocations.
+// backward pass is validation, or generation if its functions are named so. Ranges that the program
+// itself named (NVTX, record_function) take precedence. Linear in the number of allocations.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,12 @@
 
 namespace tidemark {
 
-enum class PhaseKind : uint8_t { kFirstStep, kValidation, kSaving };
+enum class PhaseKind : uint8_t { kFirstStep, kValidation, kSaving, kGeneration };
+
+// Forward passes that no backward pass follows.
+inline bool is_forward_only(PhaseKind kind) {
+  return kind == PhaseKind::kValidation || kind == PhaseKind::kGeneration;
+}
 
 // Events [first, last).
 struct Phase {

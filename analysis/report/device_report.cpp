@@ -87,7 +87,8 @@ void add_marked_steps(DeviceReport& d, const DeviceEvidence& evidence) {
 }
 
 void add_phases(DeviceReport& d, const DeviceEvidence& evidence) {
-  for (const PhaseKind kind : {PhaseKind::kFirstStep, PhaseKind::kValidation, PhaseKind::kSaving}) {
+  for (const PhaseKind kind : {PhaseKind::kFirstStep, PhaseKind::kValidation,
+                               PhaseKind::kGeneration, PhaseKind::kSaving}) {
     PhaseReport r;
     r.kind = kind;
     for (const Phase& p : evidence.phases) {

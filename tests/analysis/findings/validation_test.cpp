@@ -78,6 +78,28 @@ TEST(Validation, AGraphThatIsKeptUntilTheNextOne) {
                           [](const PhaseReport& p) { return p.kind == PhaseKind::kValidation; }));
 }
 
+// Rollouts between the steps, of which memory runs out in one, are no validation.
+TEST(Validation, WhatGeneratesIsNamedSo) {
+  const auto run = [](const std::string& caller) {
+    return Trace([&](Story& s, uint32_t) {
+      Training t(s, {});
+      for (int i = 0; i < 6; ++i) {
+        t.step();
+        Blocks passed = t.forward(1, caller);
+        if (i == 5) s.run_out(512 * kMiB, 10 * kMiB, s.forward(1, caller));
+        free_all(s, passed);
+      }
+    });
+  };
+  const Trace rollouts = run("collect_rollouts ppo.py:33");
+  EXPECT_EQ(rollouts.finding("capacity").summary.find("validation"), std::string::npos);
+  EXPECT_NE(rollouts.finding("capacity").summary.find("out of memory in generation"),
+            std::string::npos)
+      << rollouts.finding("capacity").summary;
+  EXPECT_NE(run(kValidate).finding("capacity").summary.find("out of memory in validation"),
+            std::string::npos);
+}
+
 // A teacher in every step, of whose results only a detached copy is used: its graph is alive in the
 // student's backward pass, which frees nothing of it.
 TEST(Validation, ATeacherWhoseGraphNoBackwardPassUses) {

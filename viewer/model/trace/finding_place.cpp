@@ -1,8 +1,12 @@
 #include "viewer/model/trace/finding_place.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "analysis/insight/fragmentation.h"
+#include "analysis/wording.h"
 
 namespace tidemark::view {
 
@@ -20,9 +24,9 @@ uint32_t lane_of(const Model& model, const Finding& f) {
   return fallback;
 }
 
-void at_peak(FindingPlace& place, const Peak& peak, const char* what, ShownBy by) {
+void at_peak(FindingPlace& place, const Peak& peak, std::string what, ShownBy by) {
   place.event = peak.event;
-  place.what = what;
+  place.what = std::move(what);
   place.by = by;
 }
 
@@ -66,8 +70,9 @@ void at_validation(const Model& model, FindingPlace& place, const Lane& lane) {
   const DeviceReport* const report = model.report_of(lane);
   if (report == nullptr) return;
   for (const PhaseReport& p : report->phases) {
-    if (p.kind == PhaseKind::kValidation) {
-      at_peak(place, p.peak, "the peak of the validation", ShownBy::kFlame);
+    if (is_forward_only(p.kind)) {
+      at_peak(place, p.peak, fmt::format("the peak of the {}", phase_name(p.kind)),
+              ShownBy::kFlame);
     }
   }
 }

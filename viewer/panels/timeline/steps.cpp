@@ -40,9 +40,9 @@ void draw_phases(const Model& model, const Lane& lane, const PlotArea& area, con
     const float right =
         std::min(std::max(area.x(time_of(model, lane, p.last)), left + px(2)), area.max.x);
     if (left > area.max.x || right < area.min.x) continue;
-    const Rgb colour = p.kind == PhaseKind::kFirstStep    ? theme().dim
-                       : p.kind == PhaseKind::kValidation ? theme().good
-                                                          : theme().pending;
+    const Rgb colour = p.kind == PhaseKind::kFirstStep ? theme().dim
+                       : is_forward_only(p.kind)       ? theme().good
+                                                       : theme().pending;
     draw.AddRectFilled({left, area.min.y}, {right, area.max.y}, paint(colour, 11));
     draw.AddRectFilled({left, strip.bottom - px(3)}, {right, strip.bottom}, paint(colour));
     if (strip.text_y < 0) continue;
