@@ -119,7 +119,7 @@ class Modes:
 
     def all(self, stand_in):
         modes = {
-            "default": lambda: self.recording(overhead="2%"),
+            "default": self.recording,
             "no budget": lambda: self.recording(overhead="off"),
             "without kernels": lambda: self.recording(kernels=False),
             "without kernels, modules": lambda: self.recording(kernels=False, modules=False),
