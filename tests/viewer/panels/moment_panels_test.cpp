@@ -315,5 +315,37 @@ TEST_F(MomentPanels, ATimeAfterTheEndIsAnError) {
       << s.error().message;
 }
 
+// Two blocks of 30 MiB stay: one from before the steps, one that the first step made. The others
+// are freed in a step, or made in a later one.
+TEST_F(MomentPanels, BlocksThatLiveThroughAllSteps) {
+  shell_->set_model(told_model([](Story& s) {
+    s.alloc(30 * kMiB, s.setup());
+    for (int step = 0; step < 6; ++step) {
+      const uint64_t kept = s.alloc(40 * kMiB, s.forward(step));
+      s.free(s.alloc(20 * kMiB, s.forward(20)));
+      if (step == 0) s.alloc(30 * kMiB, s.optimizer("init"));
+      if (step == 3) s.alloc(30 * kMiB, s.user(8));
+      s.optimizer_mark();
+      s.free(kept);
+    }
+    s.alloc(kMiB, s.user(9));
+  }));
+  show("tables:allocations");
+  ASSERT_EQ(model().steps_of(model().lanes[0]).count(), 6U);
+  EXPECT_TRUE(reads("", "alive through all steps")) << "can be chosen";
+  EXPECT_FALSE(reads("", "from step 0"));
+  show("tables:all-steps");
+  const std::string said = "2 blocks, 60.0 MiB, from step 0 to step 5";
+  EXPECT_TRUE(reads("", said)) << read_window("");
+  EXPECT_EQ(shell_->panels().tables.rows_shown(), 2U);
+  selection().set_event(model(), 0, 0);
+  frame(4);
+  EXPECT_TRUE(reads("", said)) << "wherever the cursor is: " << read_window("");
+
+  shell_->set_model(told_model([](Story& s) { s.alloc(30 * kMiB, s.user(7)); }));
+  show("tables:all-steps");
+  EXPECT_TRUE(reads("", "The trace does not have two steps.")) << read_window("");
+}
+
 }  // namespace
 }  // namespace tidemark::view
