@@ -347,5 +347,49 @@ TEST_F(MomentPanels, BlocksThatLiveThroughAllSteps) {
   EXPECT_TRUE(reads("", "The trace does not have two steps.")) << read_window("");
 }
 
+// 40 MiB are free for the stream of the request, and 60 MiB for another one.
+TEST_F(MomentPanels, TheMapShowsTheRequestThatFailed) {
+  shell_->set_model(told_model([](Story& s) {
+    const uint64_t first = s.alloc(40 * kMiB, s.user(1));
+    s.free(first);
+    s.on(9, 0);
+    s.free(s.alloc(60 * kMiB, s.user(2)));
+    s.on(0, 0);
+    s.run_out(50 * kMiB, kMiB, s.user(3));
+  }));
+  ASSERT_TRUE(go_to_start({"", "oom", ""}, model(), selection()));
+  show("map");
+  EXPECT_TRUE(reads("",
+                    "asked for 50.0 MiB: the largest hole it could use is 40.0 MiB "
+                    "(60.0 MiB is free for another stream, pool or size only); "
+                    "1.0 MiB free on the card"))
+      << read_window("");
+  EXPECT_TRUE(reads("", "the request that failed"));
+  EXPECT_TRUE(reads("", "largest usable hole 40.0 MiB"));
+  EXPECT_TRUE(reads("", "10.0 MiB missing"));
+  selection().set_event(model(), 0, 0);
+  frame(4);
+  EXPECT_FALSE(reads("", "asked for"));
+}
+
+// Of a segment of 2 GiB, 3 MiB are free: a few pixels, or less than one.
+TEST_F(MomentPanels, TheLargestHoleIsLabelledHoweverNarrow) {
+  for (const uint64_t hole : {3 * kMiB, kMiB / 2}) {
+    shell_->set_model(told_model([hole](Story& s) {
+      const uint64_t all = s.alloc(2048 * kMiB, s.user(1));
+      s.free(all);
+      s.alloc(1000 * kMiB, s.user(2));
+      const uint64_t gap = s.alloc(hole, s.user(3));
+      s.alloc(1048 * kMiB - hole, s.user(4));
+      s.free(gap);
+    }));
+    const Lane& lane = model().lanes[0];
+    selection().set_event(model(), 0, lane.memory->event_count() - 1);
+    show("map");
+    ASSERT_EQ(selection().cursor.moment(model()).state.holes.size(), 1U);
+    EXPECT_TRUE(reads("##rows", "largest hole " + size_text(hole))) << read_window("");
+  }
+}
+
 }  // namespace
 }  // namespace tidemark::view
