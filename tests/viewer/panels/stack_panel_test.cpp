@@ -147,6 +147,12 @@ TEST_F(StackPanelTest, SaysWhatItDrawsInsteadOfMissingGroups) {
   EXPECT_FALSE(says("instead"));
   open_file(TIDEMARK_TRACES "/pool_holes");
   EXPECT_TRUE(says("What the driver allocated has no categories."));
+  show("stack:segment");
+  EXPECT_EQ(picture().wish.by, StackBy::kBlock);
+  EXPECT_TRUE(says("every block is an allocation of its own. Bands are blocks instead."));
+  show("stack:stream");
+  EXPECT_EQ(picture().wish.by, StackBy::kBlock);
+  EXPECT_TRUE(says("on one stream or on none. Bands are blocks instead."));
   show("stack:steps");
   EXPECT_TRUE(says("The trace does not have two steps to compare."));
 }

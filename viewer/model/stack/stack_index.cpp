@@ -254,11 +254,14 @@ std::string why_no_stack_way(const Model& model, const Lane& lane, StackBy by) {
       return lane.of_driver ? "The trace does not say who owns these blocks."
                             : "All of these blocks belong to PyTorch.";
     case StackBy::kStream:
-      return "All of these blocks are of one stream.";
+      return lane.of_driver ? "The driver allocated all of this on one stream or on none."
+                            : "All of these blocks are of one stream.";
     case StackBy::kModule:
       return "The trace does not say which nn.Module these blocks belong to.";
     case StackBy::kSegment:
-      return "The trace has no segments here.";
+      return lane.of_driver ? "What the driver allocated is not divided into segments: every block "
+                              "is an allocation of its own."
+                            : "The trace has no segments here.";
     case StackBy::kBlock:
     case StackBy::kLine:
       break;
