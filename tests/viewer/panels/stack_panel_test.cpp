@@ -389,5 +389,41 @@ TEST_F(StackPanelTest, TheLastPictureStaysUntilTheNextIsMade) {
   EXPECT_EQ(picture().wish.view.begin, selection().view.range().begin);
 }
 
+// One block lives for a second with few events, the other through many events of a microsecond.
+TEST_F(StackPanelTest, WhatLivesLongestIsCountedAsOnTheAxis) {
+  shell_->set_model(told_model([](Story& s) {
+    const uint64_t many = s.alloc(30 * kMiB, s.user(1));
+    for (int i = 0; i < 100; ++i) s.free(s.alloc(kMiB, s.user(3)));
+    const uint64_t longest = s.alloc(30 * kMiB, s.user(2));
+    s.free(many);
+    s.tick(1'000'000'000);
+    s.free(longest);
+    s.alloc(kMiB, s.user(4));
+  }));
+  const AllocationColumns& blocks = model().lanes[0].memory->allocations;
+  const auto line_at_the_bottom = [&] {
+    const StackedColumns& columns = picture().columns;
+    for (uint32_t c = 0; c < columns.count(); ++c) {
+      // Where both live.
+      if (columns.samples.bytes[c] < 60 * kMiB) continue;
+      for (uint32_t k = columns.starts[c]; k < columns.starts[c + 1]; ++k) {
+        const StackBand& band = columns.bands[columns.slice_bands[k]];
+        if (band.kind != BandKind::kBlock || blocks.block_bytes(band.block) < 30 * kMiB) continue;
+        return blocks.birth(band.block) < 10 ? 1 : 2;
+      }
+    }
+    return 0;
+  };
+  for (const char* bands : {"stack:block:life", "stack:line:life"}) {
+    SCOPED_TRACE(bands);
+    panel().options.by_event = false;
+    show(bands);
+    EXPECT_EQ(line_at_the_bottom(), 2) << "by time";
+    panel().options.by_event = true;
+    frame(4);
+    EXPECT_EQ(line_at_the_bottom(), 1) << "by event";
+  }
+}
+
 }  // namespace
 }  // namespace tidemark::view

@@ -22,12 +22,12 @@ constexpr const char* kWays[kStackWays] = {"block",  "category", "line",  "owner
 constexpr const char* kWaysPlural[kStackWays] = {"blocks",  "categories", "lines of code", "owners",
                                                  "streams", "segments",   "modules"};
 
-// How long the bytes of a group live, in events: the mean over the bytes it holds at all instants.
+// How long the bytes of a group live: the mean over the bytes it holds at all instants.
 // Of a line that keeps some blocks and has many short ones beside them, those that stay count most.
 class GroupLife {
  public:
-  void add(const AllocationHistory& memory, uint64_t bytes, uint32_t birth, uint32_t release) {
-    const double life = std::min(release, memory.event_count()) - birth;
+  void add(uint64_t bytes, uint64_t length) {
+    const auto life = static_cast<double>(length);
     held_ += static_cast<double>(bytes) * life;
     lived_ += static_cast<double>(bytes) * life * life;
   }
@@ -44,8 +44,8 @@ class GroupLife {
  private:
   double mean() const { return held_ == 0 ? 0 : lived_ / held_; }
 
-  double held_ = 0;   // bytes times events
-  double lived_ = 0;  // bytes times the square of events
+  double held_ = 0;   // bytes times time (or events)
+  double lived_ = 0;  // bytes times its square
 };
 
 // The lives of each kind of block, and which blocks without a stack there are.
@@ -54,13 +54,13 @@ struct KindUse {
   bool unknown_stack = false;  // of a block that was allocated during the recording
 };
 
-KindUse use_of_kinds(const AllocationHistory& memory) {
+KindUse use_of_kinds(const AllocationHistory& memory, LifeUnit unit) {
   const AllocationColumns& blocks = memory.allocations;
   KindUse use;
   use.lives.resize(blocks.kinds().size());
   for (uint32_t b = 0; b < blocks.size(); ++b) {
-    use.lives[blocks.kind(b)].add(memory, blocks.block_bytes(b), blocks.birth(b),
-                                  blocks.release(b));
+    use.lives[blocks.kind(b)].add(blocks.block_bytes(b),
+                                  life_of(memory, blocks.birth(b), blocks.release(b), unit));
     if (!use.unknown_stack && !blocks.seeded(b) && blocks.stack(b) == 0) use.unknown_stack = true;
   }
   return use;
@@ -112,7 +112,7 @@ void group_by_module(const ProcessModel& process, const AllocationHistory& memor
       text->second = process.names.nn_module_text(text->first);
       if (text->second.empty()) text->second = "no module";
     }
-    lives[text->second].add(memory, a.block_bytes, a.birth, a.release);
+    lives[text->second].add(a.block_bytes, life_of(memory, a.birth, a.release, out.life));
     of_block.push_back(&text->second);
   }
   for (const auto& [name, life] : lives) out.names.push_back(name);
@@ -150,7 +150,7 @@ void group_blocks(const Model& model, const Lane& lane, bool categories_known, S
       return;
     case StackBy::kLine: {
       const FrameText text(names);
-      const KindUse use = use_of_kinds(memory);
+      const KindUse use = use_of_kinds(memory, out.life);
       group_by_name(
           memory, use,
           [&](const AllocationKind& k) {
@@ -162,7 +162,7 @@ void group_blocks(const Model& model, const Lane& lane, bool categories_known, S
     }
     case StackBy::kOwner:
       group_by_name(
-          memory, use_of_kinds(memory),
+          memory, use_of_kinds(memory, out.life),
           [&](const AllocationKind& k) {
             const std::string_view owner = names.string(k.metadata);
             return std::string(owner.empty() ? "unknown" : owner);
@@ -174,7 +174,7 @@ void group_blocks(const Model& model, const Lane& lane, bool categories_known, S
       }
       return;
     case StackBy::kStream:
-      group_by_name(memory, use_of_kinds(memory), stream_name, out);
+      group_by_name(memory, use_of_kinds(memory, out.life), stream_name, out);
       break;
     case StackBy::kModule:
       group_by_module(model.process_of(lane), memory, out);
@@ -279,14 +279,20 @@ std::vector<bool> StackIndex::kinds_with(const std::string& lower_case) const {
 }
 
 std::shared_ptr<const StackIndex> StackIndexes::get(const Model& model, uint32_t lane, StackBy by,
-                                                    bool categories_known) {
+                                                    bool categories_known, LifeUnit life) {
+  // The order of other groups does not depend on it.
+  const bool by_life = by != StackBy::kBlock && by != StackBy::kCategory && by != StackBy::kSegment;
+  if (!by_life) life = LifeUnit::kTime;
   std::shared_ptr<const LifeTree> lives;
   {
     const std::lock_guard lock(mutex_);
     for (auto it = kept_.begin(); it != kept_.end(); ++it) {
       if (it->model != &model || it->lane != lane) continue;
       lives = it->index->lives;
-      if (it->index->by != by || it->categories_known != categories_known) continue;
+      if (it->index->by != by || it->index->life != life ||
+          it->categories_known != categories_known) {
+        continue;
+      }
       std::rotate(kept_.begin(), it, it + 1);
       return kept_.front().index;
     }
@@ -296,6 +302,7 @@ std::shared_ptr<const StackIndex> StackIndexes::get(const Model& model, uint32_t
   index->model = &model;
   index->lane = &model.lanes[lane];
   index->by = by;
+  index->life = life;
   group_blocks(model, *index->lane, categories_known, *index);
   index->lives = lives != nullptr ? lives : std::make_shared<const LifeTree>(index->memory());
   index->totals = std::make_unique<const GroupTotals>(index->memory(), index->groups);
