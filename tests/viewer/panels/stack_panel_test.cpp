@@ -9,6 +9,7 @@
 #include "tests/support/panel_fixture.h"
 #include "tests/support/serving_story.h"
 #include "tests/support/story.h"
+#include "viewer/app/start_view.h"
 #include "viewer/model/stack/step_pair.h"
 
 namespace tidemark::view {
@@ -344,6 +345,31 @@ TEST(StepPair, FindsTheOddOne) {
   ASSERT_TRUE(pair);
   EXPECT_EQ(pair->unlike, memory.allocated_peak.event / 4'000);
   EXPECT_NE(pair->ordinary, 0U);
+}
+
+TEST_F(StackPanelTest, TheCursorStartsInTheSecondStep) {
+  open_file(TIDEMARK_TRACES "/torch/training.tier2.tmk");
+  const Lane& lane = model().lanes[0];
+  const std::vector<uint32_t>& starts = model().steps_of(lane).boundaries;
+  StartView start;
+  start.steps = "1,4";
+  ASSERT_TRUE(choose_steps(start, model(), selection(), panel().options));
+  const uint32_t at = selection().cursor.event();
+  EXPECT_GE(at, starts[4]);
+  EXPECT_LT(at, starts[5]);
+  uint64_t highest = 0;
+  for (uint32_t e = starts[4]; e < starts[5]; ++e) {
+    highest = std::max(highest, lane.memory->totals_after(e).allocated);
+  }
+  EXPECT_EQ(lane.memory->totals_after(at).allocated, highest);
+  show("stack:steps");
+  EXPECT_EQ(read_window("##legend").find(without_spaces("in neither step")), std::string::npos);
+
+  selection().go_to_peak(model());
+  const uint32_t peak = selection().cursor.event();
+  start.time = "peak";
+  ASSERT_TRUE(choose_steps(start, model(), selection(), panel().options));
+  EXPECT_EQ(selection().cursor.event(), peak) << "a time was asked for";
 }
 
 // What is reserved tells of earlier steps, not of this one.
