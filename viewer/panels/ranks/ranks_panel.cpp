@@ -91,8 +91,9 @@ void RanksPanel::draw_summary(const Model& model, Selection& selection) {
   draw_compare_button(model, selection);
   if (!c.divergence.time_ns) return;
   const double since = since_start(model, *c.divergence.time_ns);
-  line = fmt::format("rank {} holds more than the others from {} up to its peak", c.divergence.rank,
-                     instant_text(since, model.span_ns()));
+  // It is found by samples, so it may fall below for a moment.
+  line = fmt::format("rank {} is mostly above the median of the ranks from {} up to its peak",
+                     c.divergence.rank, instant_text(since, model.span_ns()));
   text(fitted(line, room));
   explain(line.c_str());
   ImGui::SameLine();
