@@ -1,5 +1,7 @@
 #include "viewer/model/owner_names.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 
@@ -55,6 +57,18 @@ std::string in_words(std::string_view id) {
   std::string words(id);
   std::replace(words.begin(), words.end(), '_', ' ');
   return words;
+}
+
+std::string stream_text(uint64_t stream) {
+  constexpr uint64_t kLeastHandle = 100'000;  // handles are addresses
+  if (stream == 0) return "default stream";
+  return stream < kLeastHandle ? fmt::format("stream {}", stream)
+                               : fmt::format("stream {:#x}", stream);
+}
+
+std::string stream_text(uint64_t stream, uint32_t pool) {
+  const std::string name = stream_text(stream);
+  return pool == 0 ? name : fmt::format("private pool {}, {}", pool, name);
 }
 
 std::string owner_title(std::string_view owner) {

@@ -10,6 +10,7 @@
 #include "tests/support/panel_fixture.h"
 #include "tests/support/serving_story.h"
 #include "viewer/app/start_view.h"
+#include "viewer/model/owner_names.h"
 #include "viewer/model/trace/loader.h"
 #include "viewer/panels/timeline/lane_scale.h"
 
@@ -389,6 +390,32 @@ TEST_F(MomentPanels, TheLargestHoleIsLabelledHoweverNarrow) {
     ASSERT_EQ(selection().cursor.moment(model()).state.holes.size(), 1U);
     EXPECT_TRUE(reads("##rows", "largest hole " + size_text(hole))) << read_window("");
   }
+}
+
+// A block on a stream in a private pool: the same words in every panel.
+TEST_F(MomentPanels, AStreamAndItsPoolHaveOneName) {
+  EXPECT_EQ(stream_text(0), "default stream");
+  EXPECT_EQ(stream_text(7), "stream 7");
+  EXPECT_EQ(stream_text(0x55fb5c2a1900), "stream 0x55fb5c2a1900");
+  shell_->set_model(told_model([](Story& s) {
+    s.alloc(30 * kMiB, s.user(1));
+    s.on(0x55fb5c2a1900, 2);
+    s.alloc(40 * kMiB, s.user(2));
+  }));
+  const AllocationColumns& blocks = model().lanes[0].memory->allocations;
+  const std::string name = stream_text(blocks[1].stream, blocks[1].pool);
+  EXPECT_EQ(name, "private pool 2, stream 0x55fb5c2a1900");
+  selection().set_event(model(), 0, model().lanes[0].memory->event_count() - 1);
+  shell_->panels().be_patient();
+  show("stack:stream");
+  EXPECT_TRUE(reads("##legend", "default stream")) << read_window("##legend");
+  EXPECT_TRUE(reads("##legend", name)) << read_window("##legend");
+  show("tables:segments");
+  EXPECT_TRUE(reads("", "default stream")) << read_window("");
+  EXPECT_TRUE(reads("", "private pool 2")) << read_window("");
+  selection().choose_allocation(1);
+  show("block");
+  EXPECT_TRUE(reads("", name)) << read_window("");
 }
 
 }  // namespace

@@ -125,11 +125,6 @@ void group_by_module(const ProcessModel& process, const AllocationHistory& memor
   out.groups.count = static_cast<uint32_t>(place.size());
 }
 
-std::string stream_name(const AllocationKind& kind) {
-  return kind.pool == 0 ? fmt::format("stream {}", kind.stream)
-                        : fmt::format("pool {}, stream {}", kind.pool, kind.stream);
-}
-
 void group_blocks(const Model& model, const Lane& lane, bool categories_known, StackIndex& out) {
   const AllocationHistory& memory = *lane.memory;
   const Dictionary& names = model.process_of(lane).names;
@@ -174,7 +169,15 @@ void group_blocks(const Model& model, const Lane& lane, bool categories_known, S
       }
       return;
     case StackBy::kStream:
-      group_by_name(memory, use_of_kinds(memory, out.life), stream_name, out);
+      group_by_name(
+          memory, use_of_kinds(memory, out.life),
+          [&](const AllocationKind& k) {
+            // What cudaMalloc returns belongs to no stream.
+            if (lane.of_driver && k.stream == 0)
+              return std::string("no stream, or the default one");
+            return stream_text(k.stream, k.pool);
+          },
+          out);
       break;
     case StackBy::kModule:
       group_by_module(model.process_of(lane), memory, out);

@@ -204,8 +204,10 @@ void MapPanel::explain_cell(const Model& model, const Cursor& cursor, const Mome
   }
   explain_asleep(bytes_in(asleep_, {cell.address, cell.address + cell.size_bytes}),
                  cell.size_bytes);
-  text_dim(fmt::format("{:#x}, in segment {:#x} of {}", cell.address, segment.address,
-                       size_text(segment.size_bytes)));
+  text_dim(
+      fmt::format("{:#x}, in segment {:#x} of {}, {}", cell.address, segment.address,
+                  size_text(segment.size_bytes),
+                  stream_text(segment.stream, lane.memory->segment_changes[segment.change].pool)));
   ImGui::EndTooltip();
 }
 
@@ -388,7 +390,7 @@ void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& 
                          counted(moment.layout.block_count(segment), "block"),
                          range.expandable ? "an expandable segment" : "a segment"));
     explain_asleep(asleep, range.size_bytes);
-    text_dim(fmt::format("stream {}", range.stream));
+    text_dim(stream_text(range.stream, lane.memory->segment_changes[range.change].pool));
     ImGui::EndTooltip();
   }
 }

@@ -393,7 +393,7 @@ void TablesPanel::draw_segments(const Model& model, Selection& selection) {
   ImGui::TableSetupColumn("blocks", kNumber, px(64));
   ImGui::TableSetupColumn("holes", kNumber, px(60));
   ImGui::TableSetupColumn("largest hole", kNumber, px(90));
-  ImGui::TableSetupColumn("stream", kNumber, px(70));
+  ImGui::TableSetupColumn("stream", ImGuiTableColumnFlags_WidthFixed, px(170));
   ImGui::TableSetupColumn("address", ImGuiTableColumnFlags_WidthStretch);
   begin_rows();
   const Moment& moment = selection.cursor.moment(model);
@@ -411,7 +411,9 @@ void TablesPanel::draw_segments(const Model& model, Selection& selection) {
     number_cell(grouped(moment.layout.block_count(s)));
     number_cell(grouped(moment.layout.hole_count(s)));
     number_cell(size_text(moment.layout.largest_hole(s)));
-    number_cell(fmt::format("{:#x}", range.stream));
+    ImGui::TableNextColumn();
+    const uint32_t pool = source_of(model, moment).memory.segment_changes[range.change].pool;
+    text(fitted(stream_text(range.stream, pool), ImGui::GetContentRegionAvail().x));
     ImGui::TableNextColumn();
     const WithFont mono(fonts().mono);
     text_dim(fmt::format("{:#x}{}", range.address, range.expandable ? "  expandable" : ""));
