@@ -7,6 +7,7 @@
 
 #include "analysis/wording.h"
 #include "export/report/rank_report.h"
+#include "viewer/panels/timeline/time_axis.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"
 
@@ -137,6 +138,7 @@ void RanksPanel::draw(const Model& model, Selection& selection) {
     return;
   }
   draw_toolbar();
+  note_left_out(selection.view);
   draw_summary(model, selection);
   draw_stuck(model, selection);
   const ImVec2 room = ImGui::GetContentRegionAvail();

@@ -119,6 +119,7 @@ void TimelinePanel::draw_toolbar(const Model& model, Selection& selection) {
     explain("Go to the next out-of-memory error (N) or the previous one (B).");
   }
   search.draw(selection.highlights.search);
+  note_left_out(selection.view);
 }
 
 void TimelinePanel::draw_measure(const Model& model, const Selection& selection,
