@@ -81,4 +81,12 @@ std::string_view owner_meaning(std::string_view owner) {
   return name == nullptr ? "Allocated from the driver by this library." : name->meaning;
 }
 
+std::string how_steps_were_detected(const Steps& steps) {
+  if (steps.source == StepSource::kNone || steps.source == StepSource::kMarks) return "";
+  const std::string_view from = steps.source == StepSource::kRhythm ? "repeated allocations"
+                                : steps.source == StepSource::kLoop ? "the program's loop"
+                                                                    : "collectives";
+  return fmt::format("detected from {}, {:.0f} % confidence", from, 100 * steps.confidence);
+}
+
 }  // namespace tidemark::view

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "analysis/steps/steps.h"
+
 namespace tidemark::view {
 
 // "optimizer_state" as people write it.
@@ -19,5 +21,9 @@ std::string stream_text(uint64_t stream, uint32_t pool);
 std::string owner_title(std::string_view owner);
 // One sentence.
 std::string_view owner_meaning(std::string_view owner);
+
+// "detected from the program's loop, 83 % confidence"; empty: the program marked its steps, or
+// there are none.
+std::string how_steps_were_detected(const Steps& steps);
 
 }  // namespace tidemark::view

@@ -10,6 +10,7 @@
 #include "tests/support/serving_story.h"
 #include "tests/support/story.h"
 #include "viewer/app/start_view.h"
+#include "viewer/model/owner_names.h"
 #include "viewer/model/stack/step_pair.h"
 
 namespace tidemark::view {
@@ -448,6 +449,30 @@ TEST_F(StackPanelTest, WhatLivesLongestIsCountedAsOnTheAxis) {
     panel().options.by_event = true;
     frame(4);
     EXPECT_EQ(line_at_the_bottom(), 1) << "by event";
+  }
+}
+
+// Nobody marked the steps of these traces, or their optimizer did.
+TEST_F(StackPanelTest, DetectedStepsAreSaidToBeDetected) {
+  Steps steps;
+  EXPECT_EQ(how_steps_were_detected(steps), "");
+  steps.source = StepSource::kMarks;
+  EXPECT_EQ(how_steps_were_detected(steps), "");
+  steps.source = StepSource::kLoop;
+  steps.confidence = 0.83;
+  EXPECT_EQ(how_steps_were_detected(steps), "detected from the program's loop, 83 % confidence");
+  for (const char* name : {"/torch/training.tier2.tmk", "/train"}) {
+    SCOPED_TRACE(name);
+    open_file(std::string(TIDEMARK_TRACES) + name);
+    const Steps& found = model().steps_of(model().lanes[selection().cursor.lane()]);
+    const bool detected = !how_steps_were_detected(found).empty();
+    shell_->show_only("timeline");
+    frame(4);
+    EXPECT_EQ(read_window("").find(without_spaces("steps (detected)")) != std::string::npos,
+              detected);
+    if (found.count() < 2) continue;
+    show("stack:steps");
+    EXPECT_EQ(read_window("").find("confidence") != std::string::npos, detected);
   }
 }
 

@@ -70,6 +70,15 @@ void choose_largest(const Model& model, Selection& selection, const StackRow& ro
   if (largest) selection.choose_allocation(*largest);
 }
 
+// As the report says it, of the instant that it describes.
+bool is_category_unsure(const DeviceReport* report, Category category) {
+  constexpr double kSure = 0.6;
+  if (report == nullptr || category == Category::kUnknown) return false;
+  return std::any_of(
+      report->categories.begin(), report->categories.end(),
+      [&](const CategoryShare& c) { return c.category == category && c.confidence < kSure; });
+}
+
 void copy_stack(const Dictionary& names, uint32_t stack) {
   std::string all;
   for (const std::string& line : names.stack_text(stack)) all += line + "\n";
@@ -295,7 +304,8 @@ void TablesPanel::draw_categories(const Model& model, Selection& selection) {
     number_cell(grouped(row.count));
     ImGui::TableNextColumn();
     swatch(category_colour(row.category));
-    text(in_words(category_name(row.category)));
+    const bool unsure = is_category_unsure(model.report_of(model.lanes[moment.lane]), row.category);
+    text(in_words(category_name(row.category)) + (unsure ? ", probably" : ""));
   });
   ImGui::EndTable();
 }

@@ -66,9 +66,15 @@ void TimelinePanel::draw_switches(const Model& model, const Selection& selection
         "A curve for each library that allocates directly from the driver: NCCL, cuBLAS ...");
   }
   if (any([&](const Lane& lane) { return model.steps_of(lane).count() > 0; })) {
-    box("steps", options.steps, theme().text,
+    std::string how;  // of the first lane that does not know them from marks
+    for (const Lane& lane : model.lanes) {
+      if (how.empty()) how = how_steps_were_detected(model.steps_of(lane));
+    }
+    const std::string meaning =
         "Where the program's iterations begin, and those unlike the others: the first step, "
-        "validation, saving.");
+        "validation, saving." +
+        (how.empty() ? "" : " They are " + how + ".");
+    box(how.empty() ? "steps" : "steps (detected)", options.steps, theme().text, meaning.c_str());
   }
   const auto has_rows = [](const Activity& a) { return !a.rows.empty(); };
   if (std::any_of(model.activity.begin(), model.activity.end(), has_rows)) {
