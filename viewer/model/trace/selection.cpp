@@ -75,10 +75,11 @@ bool Selection::poll() {
 void Selection::show_at_first(const Model& model) {
   view.fit();
   if (model.job != nullptr || comparison.other() != nullptr) return;
-  const double begin = begin_of_activity(model);
-  const bool is_late = begin > view.length_ns() / 2 && begin < view.length_ns();
-  if (!is_late || cursor.time(model) < begin) return;
-  if (!model.ooms.empty() && since_start(model, model.ooms.front().time_ns) < begin) return;
+  double begin = std::min(begin_of_activity(model), cursor.time(model));
+  if (!model.ooms.empty()) {
+    begin = std::min(begin, since_start(model, model.ooms.front().time_ns));
+  }
+  if (begin <= view.length_ns() / 2 || begin >= view.length_ns()) return;
   constexpr double kBefore = 0.05;  // of the rest, so that the first allocation is seen to rise
   view.leave_out_before(begin - kBefore * (view.length_ns() - begin));
 }
@@ -226,7 +227,7 @@ void Selection::compare_with(const Model& model, const Reference& reference) {
 }
 
 void Selection::set_other(const Model& model, std::shared_ptr<const Model> second) {
-  const bool all = view.shows_all();
+  const bool all = is_view_untouched();
   comparison.set_other(std::move(second));
   update_length(model);
   ++version_;

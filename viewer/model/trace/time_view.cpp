@@ -27,7 +27,7 @@ void TimeView::show(double begin, double end) {
 }
 
 void TimeView::leave_out_before(double begin) {
-  show(begin, whole().end);
+  show(begin, length_ns_ + kMargin * (length_ns_ - begin));
   left_out_ = range_.begin;
 }
 
