@@ -448,6 +448,11 @@ TEST_F(Gestures, ALongSetupIsLeftOutAtFirst) {
   key(ImGuiKey_F);
   EXPECT_TRUE(selection().view.shows_all());
   EXPECT_FALSE(notes());
+  open_after(1'000'000'000);
+  shell_->panels().timeline.options.by_event = true;
+  frame(4);
+  EXPECT_TRUE(selection().view.shows_all()) << "of events, nothing needs to be left out";
+  shell_->panels().timeline.options.by_event = false;
   open_after(1'000);
   EXPECT_TRUE(selection().view.shows_all()) << "a short setup stays";
   EXPECT_FALSE(notes());

@@ -435,6 +435,8 @@ void TimelinePanel::draw(const Model& model, Selection& selection) {
   const Lane& lane = model.lanes[std::min<size_t>(selection.cursor.lane(), model.lanes.size() - 1)];
   axis_.reset();
   if (options.by_event && lane.memory->event_count() > 1) {
+    // A part with hardly any event takes hardly any space.
+    if (selection.view.leaves_out_beginning()) selection.view.fit();
     axis_.emplace(*lane.memory, model.trace.start_ns);
   }
   if (minimap) {
