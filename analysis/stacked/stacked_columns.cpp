@@ -108,16 +108,18 @@ class StackBuilder {
 
   void sort_blocks() {
     std::vector<StackBand>& bands = out_->bands;
+    // Many events share a time: then the one that lives through more of them is below.
     const auto life = [&](const StackBand& b) {
-      const uint32_t release = memory_->allocations.release(b.block);
-      const uint32_t end = std::min(release, memory_->event_count());
-      return end - memory_->allocations.birth(b.block);
+      const AllocationColumns& blocks = memory_->allocations;
+      const auto in = [&](LifeUnit unit) {
+        return life_of(*memory_, blocks.birth(b.block), blocks.release(b.block), unit);
+      };
+      return std::tuple(in(options_->life), in(LifeUnit::kEvents), bytes_of(b));
     };
     std::stable_sort(bands.begin(), bands.end(), [&](const StackBand& a, const StackBand& b) {
       if (options_->by_group && a.group != b.group) return a.group < b.group;
       if (options_->order == BandOrder::kBirth) return is_older(a.block, b.block);
-      return std::tuple(life(b), memory_->allocations.block_bytes(b.block), a.block) <
-             std::tuple(life(a), memory_->allocations.block_bytes(a.block), b.block);
+      return std::tuple(life(b), a.block) < std::tuple(life(a), b.block);
     });
     begin_at_.resize(bands.size());
     std::iota(begin_at_.begin(), begin_at_.end(), 0U);
@@ -259,6 +261,13 @@ class StackBuilder {
 };
 
 }  // namespace
+
+uint64_t life_of(const AllocationHistory& memory, uint32_t birth, uint32_t release, LifeUnit unit) {
+  const uint32_t count = memory.event_count();
+  if (unit == LifeUnit::kEvents) return std::min(release, count) - birth;
+  return static_cast<uint64_t>(memory.time_ns[std::min(release, count - 1)] -
+                               memory.time_ns[birth]);
+}
 
 uint32_t StackedColumns::slice_at(uint32_t column, uint64_t bytes) const {
   const auto first = slice_ends.begin() + starts[column];

@@ -22,6 +22,11 @@ enum class BandOrder : uint8_t {
   kLife,   // the one that lives longest at the bottom, so that what stays is flat
 };
 
+// What the length of a life is counted in: as on the axis below it.
+enum class LifeUnit : uint8_t { kTime, kEvents };
+// From birth to release, or to the end of the history.
+uint64_t life_of(const AllocationHistory& memory, uint32_t birth, uint32_t release, LifeUnit unit);
+
 enum class BandKind : uint8_t {
   kBlock,    // one block
   kRest,     // the blocks of a group that have no band of their own
@@ -44,6 +49,7 @@ struct StackOptions {
   bool by_group = true;      // false: blocks of all groups together, the rests below them
   bool pending = false;      // with a band for pending frees
   BandOrder order = BandOrder::kBirth;
+  LifeUnit life = LifeUnit::kTime;
   std::vector<bool> hidden;  // per group; empty: none
   // Only bands within these heights are listed.
   uint64_t bottom_bytes = 0;

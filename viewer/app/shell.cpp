@@ -140,7 +140,7 @@ void Shell::set_model(std::shared_ptr<const Model> model) {
 void Shell::open_on_finding() {
   if (model_ == nullptr || !model_->report_ready || opened_on_finding_) return;
   opened_on_finding_ = true;
-  if (selection_.version() != version_opened_ || !selection_.view.shows_all()) return;
+  if (selection_.version() != version_opened_ || !selection_.is_view_untouched()) return;
   // Two traces open peak against peak, as `tidemark diff` compares them.
   if (other_loader_.busy() || selection_.comparison.other() != nullptr) return;
   const std::optional<size_t> finding = finding_to_open(*model_);
@@ -153,7 +153,7 @@ void Shell::open_on_finding() {
         place->compare.reset();
       }
       show_proof(*model_, selection_, *place);
-      selection_.view.fit();
+      selection_.show_at_first(*model_);
     }
   }
   if (panel_asked_for_) {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <optional>
 
+#include "analysis/stacked/column_samples.h"
 #include "proto/base/units.h"
 
 namespace tidemark::view {
@@ -52,6 +53,19 @@ Status go_to_rank(const StartView& start, const Model& model, Selection& selecti
     return {};
   }
   return Error{fmt::format("{}: has no memory of rank {}", model.trace.path, start.rank)};
+}
+
+void go_to_peak_of(const Model& model, uint32_t step, Selection& selection) {
+  const uint32_t lane = selection.cursor.lane();
+  const AllocationHistory& memory = *model.lanes[lane].memory;
+  const std::vector<uint32_t>& boundaries = model.steps_of(model.lanes[lane]).boundaries;
+  const uint32_t count = memory.event_count();
+  const uint32_t first = boundaries[step];
+  const uint32_t last = step + 1 < boundaries.size() ? boundaries[step + 1] : count;
+  if (first >= std::min(last, count)) return;
+  const uint32_t highest = highest_in_columns(memory, Curve::kAllocated, {first, last}).events[0];
+  // The memory may be highest as the step begins, after the event before it.
+  selection.set_event(model, lane, std::max(highest, first));
 }
 
 uint32_t parse_lane(const std::string& text, const Model& model) {
@@ -134,7 +148,7 @@ Status go_to_start(const StartView& start, const Model& model, Selection& select
   return {};
 }
 
-Status choose_steps(const StartView& start, const Model& model, const Selection& selection,
+Status choose_steps(const StartView& start, const Model& model, Selection& selection,
                     StackPanelOptions& options) {
   const auto wanted = parse_steps(start.steps);
   if (!wanted) return {};
@@ -149,6 +163,7 @@ Status choose_steps(const StartView& start, const Model& model, const Selection&
   options.steps = true;
   options.pair = {static_cast<uint32_t>(index(wanted->first)),
                   static_cast<uint32_t>(index(wanted->second))};
+  if (start.time.empty()) go_to_peak_of(model, options.pair->unlike, selection);
   return {};
 }
 

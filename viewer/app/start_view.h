@@ -26,8 +26,9 @@ Status check_start(const StartView& start);
 // Moves the cursor and sets the search.
 Status go_to_start(const StartView& start, const Model& model, Selection& selection);
 
-// Compares the steps that are asked for, which are known with the report.
-Status choose_steps(const StartView& start, const Model& model, const Selection& selection,
+// Compares the steps that are asked for, which are known with the report. The cursor moves to the
+// peak of the second one, unless a time is asked for, too.
+Status choose_steps(const StartView& start, const Model& model, Selection& selection,
                     StackPanelOptions& options);
 
 // The other way round, as the fragment of a link: "time=20ms&lane=1&view=0s-1.5s".

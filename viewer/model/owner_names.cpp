@@ -1,5 +1,7 @@
 #include "viewer/model/owner_names.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 
@@ -57,6 +59,18 @@ std::string in_words(std::string_view id) {
   return words;
 }
 
+std::string stream_text(uint64_t stream) {
+  constexpr uint64_t kLeastHandle = 100'000;  // handles are addresses
+  if (stream == 0) return "default stream";
+  return stream < kLeastHandle ? fmt::format("stream {}", stream)
+                               : fmt::format("stream {:#x}", stream);
+}
+
+std::string stream_text(uint64_t stream, uint32_t pool) {
+  const std::string name = stream_text(stream);
+  return pool == 0 ? name : fmt::format("private pool {}, {}", pool, name);
+}
+
 std::string owner_title(std::string_view owner) {
   const Name* name = find(owner);
   return std::string(name == nullptr ? owner : name->title);
@@ -65,6 +79,14 @@ std::string owner_title(std::string_view owner) {
 std::string_view owner_meaning(std::string_view owner) {
   const Name* name = find(owner);
   return name == nullptr ? "Allocated from the driver by this library." : name->meaning;
+}
+
+std::string how_steps_were_detected(const Steps& steps) {
+  if (steps.source == StepSource::kNone || steps.source == StepSource::kMarks) return "";
+  const std::string_view from = steps.source == StepSource::kRhythm ? "repeated allocations"
+                                : steps.source == StepSource::kLoop ? "the program's loop"
+                                                                    : "collectives";
+  return fmt::format("detected from {}, {:.0f} % confidence", from, 100 * steps.confidence);
 }
 
 }  // namespace tidemark::view

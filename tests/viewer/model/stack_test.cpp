@@ -356,6 +356,7 @@ TEST(Stack, OrderIsThatOfBirth) {
   options.by_group = false;
   for (const BandOrder order : {BandOrder::kBirth, BandOrder::kLife}) {
     options.order = order;
+    options.life = LifeUnit::kEvents;
     const StackedColumns stack = stack_columns(
         memory, lives, groups, totals,
         highest_in_columns(memory, Curve::kAllocated, random_edges(memory, random)), options);

@@ -45,7 +45,7 @@ TEST_F(Findings, ATraceOpensOnTheFindingWithItsProofBeside) {
   EXPECT_TRUE(reads(worst.advice.front().detail));
   EXPECT_TRUE(reads("train_ddp.py")) << "the line";
   EXPECT_EQ(model().process_of(model().lanes[selection().cursor.lane()]).info.rank, worst.rank);
-  EXPECT_TRUE(selection().view.shows_all());
+  EXPECT_TRUE(selection().is_view_untouched());
 }
 
 TEST_F(Findings, AFindingOfAProcessWithoutARankIsInItsLane) {

@@ -4,6 +4,7 @@
 
 #include "tests/support/drawn_text.h"
 #include "tests/support/panel_fixture.h"
+#include "tests/support/serving_story.h"
 #include "viewer/widgets/block_colour.h"
 
 namespace tidemark::view {
@@ -417,6 +418,44 @@ TEST_F(Gestures, WZoomsWhereTheMouseIs) {
   for (int i = 0; i < 5; ++i) key(ImGuiKey_W);
   const VisibleRange after = selection().view.range();
   EXPECT_GT(after.begin - before.begin, 3 * (before.end - after.end));
+}
+
+// Nine tenths of the run are setup: the view begins after it, and F shows all.
+TEST_F(Gestures, ALongSetupIsLeftOutAtFirst) {
+  const auto open_after = [&](int64_t setup_ns) {
+    shell_->set_model(told_model([setup_ns](Story& s) {
+      s.alloc(kMiB, s.setup());
+      s.tick(setup_ns);
+      for (int i = 0; i < 500; ++i) {
+        s.tick(100'000);
+        s.free(s.alloc(20 * kMiB, s.user(1)));
+      }
+      s.alloc(kMiB, s.user(2));
+    }));
+    frame(6);
+  };
+  const auto notes = [] {
+    return read_window(TimelinePanel::kTitle).find(without_spaces("beginning left out: press F")) !=
+           std::string::npos;
+  };
+  open_after(1'000'000'000);
+  const Lane& lane = model().lanes[0];
+  const double busy = since_start(model(), lane.memory->time_ns[10]);
+  EXPECT_GT(selection().view.range().begin, model().span_ns() / 2);
+  EXPECT_LT(selection().view.range().begin, busy);
+  EXPECT_TRUE(selection().view.shows_end());
+  EXPECT_TRUE(notes()) << read_window(TimelinePanel::kTitle);
+  key(ImGuiKey_F);
+  EXPECT_TRUE(selection().view.shows_all());
+  EXPECT_FALSE(notes());
+  open_after(1'000'000'000);
+  shell_->panels().timeline.options.by_event = true;
+  frame(4);
+  EXPECT_TRUE(selection().view.shows_all()) << "of events, nothing needs to be left out";
+  shell_->panels().timeline.options.by_event = false;
+  open_after(1'000);
+  EXPECT_TRUE(selection().view.shows_all()) << "a short setup stays";
+  EXPECT_FALSE(notes());
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "tests/support/panel_fixture.h"
 #include "tests/support/serving_story.h"
 #include "viewer/app/start_view.h"
+#include "viewer/model/owner_names.h"
 #include "viewer/model/trace/loader.h"
 #include "viewer/panels/timeline/lane_scale.h"
 
@@ -313,6 +314,108 @@ TEST_F(MomentPanels, ATimeAfterTheEndIsAnError) {
   EXPECT_NE(s.error().message.find("the recording is 562 ms long: it has no 100.000 s"),
             std::string::npos)
       << s.error().message;
+}
+
+// Two blocks of 30 MiB stay: one from before the steps, one that the first step made. The others
+// are freed in a step, or made in a later one.
+TEST_F(MomentPanels, BlocksThatLiveThroughAllSteps) {
+  shell_->set_model(told_model([](Story& s) {
+    s.alloc(30 * kMiB, s.setup());
+    for (int step = 0; step < 6; ++step) {
+      const uint64_t kept = s.alloc(40 * kMiB, s.forward(step));
+      s.free(s.alloc(20 * kMiB, s.forward(20)));
+      if (step == 0) s.alloc(30 * kMiB, s.optimizer("init"));
+      if (step == 3) s.alloc(30 * kMiB, s.user(8));
+      s.optimizer_mark();
+      s.free(kept);
+    }
+    s.alloc(kMiB, s.user(9));
+  }));
+  show("tables:allocations");
+  ASSERT_EQ(model().steps_of(model().lanes[0]).count(), 6U);
+  EXPECT_TRUE(reads("", "alive through all steps")) << "can be chosen";
+  EXPECT_FALSE(reads("", "from step 0"));
+  show("tables:all-steps");
+  const std::string said = "2 blocks, 60.0 MiB, from step 0 to step 5";
+  EXPECT_TRUE(reads("", said)) << read_window("");
+  EXPECT_EQ(shell_->panels().tables.rows_shown(), 2U);
+  selection().set_event(model(), 0, 0);
+  frame(4);
+  EXPECT_TRUE(reads("", said)) << "wherever the cursor is: " << read_window("");
+
+  shell_->set_model(told_model([](Story& s) { s.alloc(30 * kMiB, s.user(7)); }));
+  show("tables:all-steps");
+  EXPECT_TRUE(reads("", "The trace does not have two steps.")) << read_window("");
+}
+
+// 40 MiB are free for the stream of the request, and 60 MiB for another one.
+TEST_F(MomentPanels, TheMapShowsTheRequestThatFailed) {
+  shell_->set_model(told_model([](Story& s) {
+    const uint64_t first = s.alloc(40 * kMiB, s.user(1));
+    s.free(first);
+    s.on(9, 0);
+    s.free(s.alloc(60 * kMiB, s.user(2)));
+    s.on(0, 0);
+    s.run_out(50 * kMiB, kMiB, s.user(3));
+  }));
+  ASSERT_TRUE(go_to_start({"", "oom", ""}, model(), selection()));
+  show("map");
+  EXPECT_TRUE(reads("",
+                    "asked for 50.0 MiB: the largest hole it could use is 40.0 MiB "
+                    "(60.0 MiB is free for another stream, pool or size only); "
+                    "1.0 MiB free on the card"))
+      << read_window("");
+  EXPECT_TRUE(reads("", "the request that failed"));
+  EXPECT_TRUE(reads("", "largest usable hole 40.0 MiB"));
+  EXPECT_TRUE(reads("", "10.0 MiB missing"));
+  selection().set_event(model(), 0, 0);
+  frame(4);
+  EXPECT_FALSE(reads("", "asked for"));
+}
+
+// Of a segment of 2 GiB, 3 MiB are free: a few pixels, or less than one.
+TEST_F(MomentPanels, TheLargestHoleIsLabelledHoweverNarrow) {
+  for (const uint64_t hole : {3 * kMiB, kMiB / 2}) {
+    shell_->set_model(told_model([hole](Story& s) {
+      const uint64_t all = s.alloc(2048 * kMiB, s.user(1));
+      s.free(all);
+      s.alloc(1000 * kMiB, s.user(2));
+      const uint64_t gap = s.alloc(hole, s.user(3));
+      s.alloc(1048 * kMiB - hole, s.user(4));
+      s.free(gap);
+    }));
+    const Lane& lane = model().lanes[0];
+    selection().set_event(model(), 0, lane.memory->event_count() - 1);
+    show("map");
+    ASSERT_EQ(selection().cursor.moment(model()).state.holes.size(), 1U);
+    EXPECT_TRUE(reads("##rows", "largest hole " + size_text(hole))) << read_window("");
+  }
+}
+
+// A block on a stream in a private pool: the same words in every panel.
+TEST_F(MomentPanels, AStreamAndItsPoolHaveOneName) {
+  EXPECT_EQ(stream_text(0), "default stream");
+  EXPECT_EQ(stream_text(7), "stream 7");
+  EXPECT_EQ(stream_text(0x55fb5c2a1900), "stream 0x55fb5c2a1900");
+  shell_->set_model(told_model([](Story& s) {
+    s.alloc(30 * kMiB, s.user(1));
+    s.on(0x55fb5c2a1900, 2);
+    s.alloc(40 * kMiB, s.user(2));
+  }));
+  const AllocationColumns& blocks = model().lanes[0].memory->allocations;
+  const std::string name = stream_text(blocks[1].stream, blocks[1].pool);
+  EXPECT_EQ(name, "private pool 2, stream 0x55fb5c2a1900");
+  selection().set_event(model(), 0, model().lanes[0].memory->event_count() - 1);
+  shell_->panels().be_patient();
+  show("stack:stream");
+  EXPECT_TRUE(reads("##legend", "default stream")) << read_window("##legend");
+  EXPECT_TRUE(reads("##legend", name)) << read_window("##legend");
+  show("tables:segments");
+  EXPECT_TRUE(reads("", "default stream")) << read_window("");
+  EXPECT_TRUE(reads("", "private pool 2")) << read_window("");
+  selection().choose_allocation(1);
+  show("block");
+  EXPECT_TRUE(reads("", name)) << read_window("");
 }
 
 }  // namespace

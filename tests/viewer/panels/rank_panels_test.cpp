@@ -371,5 +371,17 @@ TEST_F(Ranks, ASecondTraceIsComparedWithTheFirst) {
   EXPECT_FALSE(selection().comparison.reference());
 }
 
+// The rank is found by samples of all curves: between them it may be below the others.
+TEST_F(Ranks, TheRankThatPartedIsNotSaidToBeAlwaysAbove) {
+  open_file(TIDEMARK_TRACES "/ranks/guilty4");
+  shell_->show_only("ranks");
+  frame(4);
+  ASSERT_TRUE(model().report.comparison.divergence.time_ns);
+  EXPECT_NE(
+      read_window("").find(without_spaces("rank 2 is mostly above the median of the ranks from")),
+      std::string::npos)
+      << read_window("");
+}
+
 }  // namespace
 }  // namespace tidemark::view

@@ -9,6 +9,8 @@
 #include "tests/support/panel_fixture.h"
 #include "tests/support/serving_story.h"
 #include "tests/support/story.h"
+#include "viewer/app/start_view.h"
+#include "viewer/model/owner_names.h"
 #include "viewer/model/stack/step_pair.h"
 
 namespace tidemark::view {
@@ -147,6 +149,12 @@ TEST_F(StackPanelTest, SaysWhatItDrawsInsteadOfMissingGroups) {
   EXPECT_FALSE(says("instead"));
   open_file(TIDEMARK_TRACES "/pool_holes");
   EXPECT_TRUE(says("What the driver allocated has no categories."));
+  show("stack:segment");
+  EXPECT_EQ(picture().wish.by, StackBy::kBlock);
+  EXPECT_TRUE(says("every block is an allocation of its own. Bands are blocks instead."));
+  show("stack:stream");
+  EXPECT_EQ(picture().wish.by, StackBy::kBlock);
+  EXPECT_TRUE(says("on one stream or on none. Bands are blocks instead."));
   show("stack:steps");
   EXPECT_TRUE(says("The trace does not have two steps to compare."));
 }
@@ -340,6 +348,31 @@ TEST(StepPair, FindsTheOddOne) {
   EXPECT_NE(pair->ordinary, 0U);
 }
 
+TEST_F(StackPanelTest, TheCursorStartsInTheSecondStep) {
+  open_file(TIDEMARK_TRACES "/torch/training.tier2.tmk");
+  const Lane& lane = model().lanes[0];
+  const std::vector<uint32_t>& starts = model().steps_of(lane).boundaries;
+  StartView start;
+  start.steps = "1,4";
+  ASSERT_TRUE(choose_steps(start, model(), selection(), panel().options));
+  const uint32_t at = selection().cursor.event();
+  EXPECT_GE(at, starts[4]);
+  EXPECT_LT(at, starts[5]);
+  uint64_t highest = 0;
+  for (uint32_t e = starts[4]; e < starts[5]; ++e) {
+    highest = std::max(highest, lane.memory->totals_after(e).allocated);
+  }
+  EXPECT_EQ(lane.memory->totals_after(at).allocated, highest);
+  show("stack:steps");
+  EXPECT_EQ(read_window("##legend").find(without_spaces("in neither step")), std::string::npos);
+
+  selection().go_to_peak(model());
+  const uint32_t peak = selection().cursor.event();
+  start.time = "peak";
+  ASSERT_TRUE(choose_steps(start, model(), selection(), panel().options));
+  EXPECT_EQ(selection().cursor.event(), peak) << "a time was asked for";
+}
+
 // What is reserved tells of earlier steps, not of this one.
 TEST(StepPair, IsNotMisledByWhatIsReserved) {
   const Trace trace([](Story& s, uint32_t) {
@@ -381,6 +414,66 @@ TEST_F(StackPanelTest, TheLastPictureStaysUntilTheNextIsMade) {
   }
   EXPECT_TRUE(panel().view().is_current());
   EXPECT_EQ(picture().wish.view.begin, selection().view.range().begin);
+}
+
+// One block lives for a second with few events, the other through many events of a microsecond.
+TEST_F(StackPanelTest, WhatLivesLongestIsCountedAsOnTheAxis) {
+  shell_->set_model(told_model([](Story& s) {
+    const uint64_t many = s.alloc(30 * kMiB, s.user(1));
+    for (int i = 0; i < 100; ++i) s.free(s.alloc(kMiB, s.user(3)));
+    const uint64_t longest = s.alloc(30 * kMiB, s.user(2));
+    s.free(many);
+    s.tick(1'000'000'000);
+    s.free(longest);
+    s.alloc(kMiB, s.user(4));
+  }));
+  const AllocationColumns& blocks = model().lanes[0].memory->allocations;
+  const auto line_at_the_bottom = [&] {
+    const StackedColumns& columns = picture().columns;
+    for (uint32_t c = 0; c < columns.count(); ++c) {
+      // Where both live.
+      if (columns.samples.bytes[c] < 60 * kMiB) continue;
+      for (uint32_t k = columns.starts[c]; k < columns.starts[c + 1]; ++k) {
+        const StackBand& band = columns.bands[columns.slice_bands[k]];
+        if (band.kind != BandKind::kBlock || blocks.block_bytes(band.block) < 30 * kMiB) continue;
+        return blocks.birth(band.block) < 10 ? 1 : 2;
+      }
+    }
+    return 0;
+  };
+  for (const char* bands : {"stack:block:life", "stack:line:life"}) {
+    SCOPED_TRACE(bands);
+    panel().options.by_event = false;
+    show(bands);
+    EXPECT_EQ(line_at_the_bottom(), 2) << "by time";
+    panel().options.by_event = true;
+    frame(4);
+    EXPECT_EQ(line_at_the_bottom(), 1) << "by event";
+  }
+}
+
+// Nobody marked the steps of these traces, or their optimizer did.
+TEST_F(StackPanelTest, DetectedStepsAreSaidToBeDetected) {
+  Steps steps;
+  EXPECT_EQ(how_steps_were_detected(steps), "");
+  steps.source = StepSource::kMarks;
+  EXPECT_EQ(how_steps_were_detected(steps), "");
+  steps.source = StepSource::kLoop;
+  steps.confidence = 0.83;
+  EXPECT_EQ(how_steps_were_detected(steps), "detected from the program's loop, 83 % confidence");
+  for (const char* name : {"/torch/training.tier2.tmk", "/train"}) {
+    SCOPED_TRACE(name);
+    open_file(std::string(TIDEMARK_TRACES) + name);
+    const Steps& found = model().steps_of(model().lanes[selection().cursor.lane()]);
+    const bool detected = !how_steps_were_detected(found).empty();
+    shell_->show_only("timeline");
+    frame(4);
+    EXPECT_EQ(read_window("").find(without_spaces("steps (detected)")) != std::string::npos,
+              detected);
+    if (found.count() < 2) continue;
+    show("stack:steps");
+    EXPECT_EQ(read_window("").find("confidence") != std::string::npos, detected);
+  }
 }
 
 }  // namespace

@@ -22,12 +22,12 @@ constexpr const char* kWays[kStackWays] = {"block",  "category", "line",  "owner
 constexpr const char* kWaysPlural[kStackWays] = {"blocks",  "categories", "lines of code", "owners",
                                                  "streams", "segments",   "modules"};
 
-// How long the bytes of a group live, in events: the mean over the bytes it holds at all instants.
+// How long the bytes of a group live: the mean over the bytes it holds at all instants.
 // Of a line that keeps some blocks and has many short ones beside them, those that stay count most.
 class GroupLife {
  public:
-  void add(const AllocationHistory& memory, uint64_t bytes, uint32_t birth, uint32_t release) {
-    const double life = std::min(release, memory.event_count()) - birth;
+  void add(uint64_t bytes, uint64_t length) {
+    const auto life = static_cast<double>(length);
     held_ += static_cast<double>(bytes) * life;
     lived_ += static_cast<double>(bytes) * life * life;
   }
@@ -44,8 +44,8 @@ class GroupLife {
  private:
   double mean() const { return held_ == 0 ? 0 : lived_ / held_; }
 
-  double held_ = 0;   // bytes times events
-  double lived_ = 0;  // bytes times the square of events
+  double held_ = 0;   // bytes times time (or events)
+  double lived_ = 0;  // bytes times its square
 };
 
 // The lives of each kind of block, and which blocks without a stack there are.
@@ -54,13 +54,13 @@ struct KindUse {
   bool unknown_stack = false;  // of a block that was allocated during the recording
 };
 
-KindUse use_of_kinds(const AllocationHistory& memory) {
+KindUse use_of_kinds(const AllocationHistory& memory, LifeUnit unit) {
   const AllocationColumns& blocks = memory.allocations;
   KindUse use;
   use.lives.resize(blocks.kinds().size());
   for (uint32_t b = 0; b < blocks.size(); ++b) {
-    use.lives[blocks.kind(b)].add(memory, blocks.block_bytes(b), blocks.birth(b),
-                                  blocks.release(b));
+    use.lives[blocks.kind(b)].add(blocks.block_bytes(b),
+                                  life_of(memory, blocks.birth(b), blocks.release(b), unit));
     if (!use.unknown_stack && !blocks.seeded(b) && blocks.stack(b) == 0) use.unknown_stack = true;
   }
   return use;
@@ -112,7 +112,7 @@ void group_by_module(const ProcessModel& process, const AllocationHistory& memor
       text->second = process.names.nn_module_text(text->first);
       if (text->second.empty()) text->second = "no module";
     }
-    lives[text->second].add(memory, a.block_bytes, a.birth, a.release);
+    lives[text->second].add(a.block_bytes, life_of(memory, a.birth, a.release, out.life));
     of_block.push_back(&text->second);
   }
   for (const auto& [name, life] : lives) out.names.push_back(name);
@@ -123,11 +123,6 @@ void group_by_module(const ProcessModel& process, const AllocationHistory& memor
     place.emplace(name, static_cast<uint32_t>(place.size()));
   for (const std::string* name : of_block) out.groups.of_block.push_back(place.at(*name));
   out.groups.count = static_cast<uint32_t>(place.size());
-}
-
-std::string stream_name(const AllocationKind& kind) {
-  return kind.pool == 0 ? fmt::format("stream {}", kind.stream)
-                        : fmt::format("pool {}, stream {}", kind.pool, kind.stream);
 }
 
 void group_blocks(const Model& model, const Lane& lane, bool categories_known, StackIndex& out) {
@@ -150,7 +145,7 @@ void group_blocks(const Model& model, const Lane& lane, bool categories_known, S
       return;
     case StackBy::kLine: {
       const FrameText text(names);
-      const KindUse use = use_of_kinds(memory);
+      const KindUse use = use_of_kinds(memory, out.life);
       group_by_name(
           memory, use,
           [&](const AllocationKind& k) {
@@ -162,7 +157,7 @@ void group_blocks(const Model& model, const Lane& lane, bool categories_known, S
     }
     case StackBy::kOwner:
       group_by_name(
-          memory, use_of_kinds(memory),
+          memory, use_of_kinds(memory, out.life),
           [&](const AllocationKind& k) {
             const std::string_view owner = names.string(k.metadata);
             return std::string(owner.empty() ? "unknown" : owner);
@@ -174,7 +169,15 @@ void group_blocks(const Model& model, const Lane& lane, bool categories_known, S
       }
       return;
     case StackBy::kStream:
-      group_by_name(memory, use_of_kinds(memory), stream_name, out);
+      group_by_name(
+          memory, use_of_kinds(memory, out.life),
+          [&](const AllocationKind& k) {
+            // What cudaMalloc returns belongs to no stream.
+            if (lane.of_driver && k.stream == 0)
+              return std::string("no stream, or the default one");
+            return stream_text(k.stream, k.pool);
+          },
+          out);
       break;
     case StackBy::kModule:
       group_by_module(model.process_of(lane), memory, out);
@@ -254,11 +257,14 @@ std::string why_no_stack_way(const Model& model, const Lane& lane, StackBy by) {
       return lane.of_driver ? "The trace does not say who owns these blocks."
                             : "All of these blocks belong to PyTorch.";
     case StackBy::kStream:
-      return "All of these blocks are of one stream.";
+      return lane.of_driver ? "The driver allocated all of this on one stream or on none."
+                            : "All of these blocks are of one stream.";
     case StackBy::kModule:
       return "The trace does not say which nn.Module these blocks belong to.";
     case StackBy::kSegment:
-      return "The trace has no segments here.";
+      return lane.of_driver ? "What the driver allocated is not divided into segments: every block "
+                              "is an allocation of its own."
+                            : "The trace has no segments here.";
     case StackBy::kBlock:
     case StackBy::kLine:
       break;
@@ -276,14 +282,20 @@ std::vector<bool> StackIndex::kinds_with(const std::string& lower_case) const {
 }
 
 std::shared_ptr<const StackIndex> StackIndexes::get(const Model& model, uint32_t lane, StackBy by,
-                                                    bool categories_known) {
+                                                    bool categories_known, LifeUnit life) {
+  // The order of other groups does not depend on it.
+  const bool by_life = by != StackBy::kBlock && by != StackBy::kCategory && by != StackBy::kSegment;
+  if (!by_life) life = LifeUnit::kTime;
   std::shared_ptr<const LifeTree> lives;
   {
     const std::lock_guard lock(mutex_);
     for (auto it = kept_.begin(); it != kept_.end(); ++it) {
       if (it->model != &model || it->lane != lane) continue;
       lives = it->index->lives;
-      if (it->index->by != by || it->categories_known != categories_known) continue;
+      if (it->index->by != by || it->index->life != life ||
+          it->categories_known != categories_known) {
+        continue;
+      }
       std::rotate(kept_.begin(), it, it + 1);
       return kept_.front().index;
     }
@@ -293,6 +305,7 @@ std::shared_ptr<const StackIndex> StackIndexes::get(const Model& model, uint32_t
   index->model = &model;
   index->lane = &model.lanes[lane];
   index->by = by;
+  index->life = life;
   group_blocks(model, *index->lane, categories_known, *index);
   index->lives = lives != nullptr ? lives : std::make_shared<const LifeTree>(index->memory());
   index->totals = std::make_unique<const GroupTotals>(index->memory(), index->groups);

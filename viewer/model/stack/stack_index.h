@@ -34,6 +34,7 @@ struct StackIndex {
   const Model* model = nullptr;
   const Lane* lane = nullptr;
   StackBy by = StackBy::kBlock;
+  LifeUnit life = LifeUnit::kTime;
   BlockGroups groups;
   std::vector<std::string> names;  // of the groups
   std::vector<Rgb> colours;
@@ -49,9 +50,9 @@ struct StackIndex {
 // Keeps the last few. Any thread may use it.
 class StackIndexes {
  public:
-  // Of a lane; made now unless it is there.
+  // Of a lane; made now unless it is there. `life`: by which groups are ordered.
   std::shared_ptr<const StackIndex> get(const Model& model, uint32_t lane, StackBy by,
-                                        bool categories_known);
+                                        bool categories_known, LifeUnit life = LifeUnit::kTime);
   void clear();
 
  private:

@@ -231,7 +231,8 @@ std::shared_ptr<const StackPicture> make_stack_picture(StackIndexes& indexes,
                                                        const StackWish& wish) {
   auto picture = std::make_shared<StackPicture>();
   picture->wish = wish;
-  picture->index = indexes.get(*wish.model, wish.lane, wish.by, wish.categories_known);
+  const LifeUnit life = wish.axis == nullptr ? LifeUnit::kTime : LifeUnit::kEvents;
+  picture->index = indexes.get(*wish.model, wish.lane, wish.by, wish.categories_known, life);
   const StackIndex& index = *picture->index;
   const auto columns = static_cast<uint32_t>(wish.width_px) * StackPicture::kPerPixel;
   ColumnSamples samples =
@@ -250,6 +251,7 @@ std::shared_ptr<const StackPicture> make_stack_picture(StackIndexes& indexes,
   options.by_group = wish.by != StackBy::kBlock;
   options.pending = !index.groups.are_segments();
   options.order = wish.order;
+  options.life = life;
   options.hidden = wish.hidden;
   options.bottom_bytes = static_cast<uint64_t>(picture->bottom_bytes);
   options.top_bytes = static_cast<uint64_t>(picture->top_bytes) + 1;

@@ -29,12 +29,38 @@ bool matches(const TableSource& source, uint32_t allocation, const std::string& 
 
 }  // namespace
 
+std::optional<AllSteps> all_steps(const AllocationHistory& memory, const Steps& steps) {
+  if (steps.count() < 2) return std::nullopt;
+  // Steps before the first use of the device end where they begin.
+  const auto first_end = std::find_if(steps.boundaries.begin() + 1, steps.boundaries.end(),
+                                      [](uint32_t e) { return e != 0; });
+  // What is freed in a step that ends with the history may have been freed after the last step.
+  const uint32_t count = steps.count();
+  const bool ended =
+      count < steps.boundaries.size() && steps.boundaries[count] < memory.event_count();
+  const uint32_t until = steps.boundaries[ended ? count : count - 1];
+  if (first_end == steps.boundaries.end() || *first_end > until) return std::nullopt;
+  return AllSteps{*first_end, until};
+}
+
+std::vector<uint32_t> blocks_through(const AllocationHistory& memory, const AllSteps& steps) {
+  std::vector<uint32_t> blocks = state_after(memory, steps.first_end - 1).live;
+  std::erase_if(blocks, [&](uint32_t b) { return memory.allocations.release(b) < steps.until; });
+  return blocks;
+}
+
 std::vector<uint32_t> allocation_rows(const TableSource& source, const std::string& filter,
                                       SortBy sort) {
+  return allocation_rows(source, source.state.live, filter, sort);
+}
+
+std::vector<uint32_t> allocation_rows(const TableSource& source,
+                                      const std::vector<uint32_t>& blocks,
+                                      const std::string& filter, SortBy sort) {
   const auto& all = source.memory.allocations;
   const std::string wanted = lower_case(filter);
   std::vector<uint32_t> rows;
-  std::copy_if(source.state.live.begin(), source.state.live.end(), std::back_inserter(rows),
+  std::copy_if(blocks.begin(), blocks.end(), std::back_inserter(rows),
                [&](uint32_t i) { return matches(source, i, wanted); });
   const bool down = sort.descending;
   switch (static_cast<AllocationColumn>(sort.column)) {

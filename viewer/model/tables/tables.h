@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "analysis/insight/module_tree.h"
 #include "analysis/load/trace_model.h"
+#include "analysis/steps/steps.h"
 #include "viewer/model/frame_text.h"
 #include "viewer/model/map/live_sums.h"
 #include "viewer/model/map/map_layout.h"
@@ -50,9 +52,25 @@ struct TableSource {
   const FrameText& text;
 };
 
-// Allocations of state.live whose stack, category or address (in hexadecimal) contains `filter`.
+// Blocks that are in use at the end of the first step and are not freed before `until` live through
+// all steps. The first step counts from its end, because it often includes the setup.
+struct AllSteps {
+  uint32_t first_end = 0;  // events
+  uint32_t until = 0;
+
+  friend bool operator==(const AllSteps&, const AllSteps&) = default;
+};
+// None: there are fewer than two steps.
+std::optional<AllSteps> all_steps(const AllocationHistory& memory, const Steps& steps);
+std::vector<uint32_t> blocks_through(const AllocationHistory& memory, const AllSteps& steps);
+
+// Allocations whose stack, category or address (in hexadecimal) contains `filter`: of state.live,
+// or of these blocks.
 std::vector<uint32_t> allocation_rows(const TableSource& source, const std::string& filter,
                                       SortBy sort);
+std::vector<uint32_t> allocation_rows(const TableSource& source,
+                                      const std::vector<uint32_t>& blocks,
+                                      const std::string& filter, SortBy sort);
 std::vector<StackRow> stack_rows(const TableSource& source, const std::string& filter, SortBy sort);
 // The tree of nn.Modules: those whose path contains `filter`, and those around them.
 std::vector<ModuleRow> module_rows(const ProcessModel& process, const AllocationHistory& memory,

@@ -106,7 +106,7 @@ void at_divergence(const Model& model, FindingPlace& place) {
   const RankComparison& ranks = model.report.comparison;
   if (!ranks.divergence.time_ns) return;
   place.range = TimeRange{*ranks.divergence.time_ns, ranks.highest.time_ns};
-  place.what = "from where this rank holds more than the others to its peak";
+  place.what = "from where this rank is mostly above the median of the ranks to its peak";
   place.by = ShownBy::kFlame;
 }
 

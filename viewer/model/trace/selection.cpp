@@ -43,6 +43,17 @@ uint32_t lane_with_highest_peak(const Model& model) {
   return static_cast<uint32_t>(highest - model.lanes.begin());
 }
 
+// When the first of the lanes has had one of a hundred of its events; the end where there are none.
+double begin_of_activity(const Model& model) {
+  double begin = model.span_ns();
+  for (const Lane& lane : model.lanes) {
+    const uint32_t count = lane.memory->event_count();
+    if (count == 0) continue;
+    begin = std::min(begin, since_start(model, lane.memory->time_ns[count / 100]));
+  }
+  return begin;
+}
+
 }  // namespace
 
 void Selection::set_wake(const std::function<void()>& wake) {
@@ -59,6 +70,18 @@ bool Selection::poll() {
   const bool theirs = comparison.maker_->poll();
   if (mine || theirs) ++version_;
   return mine || theirs;
+}
+
+void Selection::show_at_first(const Model& model) {
+  view.fit();
+  if (model.job != nullptr || comparison.other() != nullptr) return;
+  double begin = std::min(begin_of_activity(model), cursor.time(model));
+  if (!model.ooms.empty()) {
+    begin = std::min(begin, since_start(model, model.ooms.front().time_ns));
+  }
+  if (begin <= view.length_ns() / 2 || begin >= view.length_ns()) return;
+  constexpr double kBefore = 0.05;  // of the rest, so that the first allocation is seen to rise
+  view.leave_out_before(begin - kBefore * (view.length_ns() - begin));
 }
 
 void Selection::reset(const Model& model) {
@@ -78,7 +101,7 @@ void Selection::reset(const Model& model) {
     set_event(model, lane_with_highest_peak(model), 0);
     go_to_peak(model);
   }
-  view.fit();
+  show_at_first(model);
   if (colouring.by == ColourBy::kCategory && mostly_unknown(cursor.moment(model))) {
     colouring.by = ColourBy::kStack;
   }
@@ -204,7 +227,7 @@ void Selection::compare_with(const Model& model, const Reference& reference) {
 }
 
 void Selection::set_other(const Model& model, std::shared_ptr<const Model> second) {
-  const bool all = view.shows_all();
+  const bool all = is_view_untouched();
   comparison.set_other(std::move(second));
   update_length(model);
   ++version_;

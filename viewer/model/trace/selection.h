@@ -38,9 +38,9 @@ struct RankRequest {
 
 // What a panel asks the program to do in the next frame.
 struct PanelRequests {
-  bool details = false;          // something was clicked: bring its details to the front
-  const char* panel = nullptr;   // the title of a panel to bring to the front
-  const char* beside = nullptr;  // another one, unless it would cover the first
+  bool details = false;             // something was clicked: bring its details to the front
+  const char* panel = nullptr;      // the title of a panel to bring to the front
+  const char* beside = nullptr;     // another one, unless it would cover the first
   std::optional<RankRequest> rank;  // to load, and to go to
 };
 
@@ -60,7 +60,13 @@ class Selection {
   // Once per frame. True: the memory at the cursor or at the reference has been made.
   bool poll();
 
-  // Shows all of the trace, with the cursor at Model::oom_to_show(), else at the peak.
+  // The whole trace; without its beginning where that takes most of the width and has hardly any
+  // event, and neither the cursor nor an error.
+  void show_at_first(const Model& model);
+  // Whether the view is still that of show_at_first(), or of the whole trace.
+  bool is_view_untouched() const { return view.shows_all() || view.leaves_out_beginning(); }
+  // Shows the trace as show_at_first() does, with the cursor at Model::oom_to_show(), else at the
+  // peak.
   void reset(const Model& model);
   // The same trace was read again and has grown: everything stays where it is. A view of the whole
   // run stays one, and a view of its end moves on with the end.

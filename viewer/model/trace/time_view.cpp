@@ -26,6 +26,11 @@ void TimeView::show(double begin, double end) {
   range_ = {at - span / 2, at + span / 2};
 }
 
+void TimeView::leave_out_before(double begin) {
+  show(begin, length_ns_ + kMargin * (length_ns_ - begin));
+  left_out_ = range_.begin;
+}
+
 void TimeView::zoom(double at, double factor) {
   const double span =
       std::clamp(range_.span() * factor, kLeastSpanNs, length_ns_ * (1 + 2 * kMargin));

@@ -19,6 +19,10 @@ class TimeView {
   void set_length(double ns) { length_ns_ = ns; }
 
   void fit() { range_ = whole(); }
+  // All but the time before this.
+  void leave_out_before(double begin);
+  // Whether that is what is still shown.
+  bool leaves_out_beginning() const { return range_.begin == left_out_ && shows_end(); }
   // factor < 1 zooms in; `at` stays where it is.
   void zoom(double at, double factor);
   // By a share of what is shown.
@@ -32,6 +36,7 @@ class TimeView {
  private:
   VisibleRange range_;
   double length_ns_ = 1;
+  double left_out_ = -1e300;  // where the view began
 };
 
 }  // namespace tidemark::view

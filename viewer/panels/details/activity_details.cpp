@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "analysis/wording.h"
+#include "viewer/model/owner_names.h"
 #include "viewer/model/ticks.h"
 #include "viewer/widgets/fonts.h"
 #include "viewer/widgets/text.h"
@@ -165,7 +166,7 @@ void ActivityDetails::draw_kernel(const Model& model, const ActivityRef& ref,
   }
   fact("ran", span_text(length), px(kColumnPx));
   fact("from", instant_of(model, begin, length), px(kColumnPx));
-  fact("stream", fmt::format("{} on cuda:{}", row.stream, row.device), px(kColumnPx));
+  fact("stream", fmt::format("{} on cuda:{}", stream_text(row.stream), row.device), px(kColumnPx));
   if (kernel_) {
     const Kernel& kernel = *kernel_;
     fact("grid",

@@ -53,7 +53,7 @@ void DetailPanel::draw_facts(const Model& model, const Lane& lane, const Allocat
     }
   }
   fact("address", fmt::format("{:#x}", a.address), column);
-  fact("stream", fmt::format("{:#x}", a.stream), column);
+  fact("stream", stream_text(a.stream, a.pool), column);
   const Dictionary& names = model.process_of(lane).names;
   const Labels& labels = model.process_of(lane).labels;
   if (const uint32_t name = labels.of(a.address, a.birth_ns, a.death_ns); name != 0) {

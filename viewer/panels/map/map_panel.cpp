@@ -45,6 +45,31 @@ void explain_asleep(uint64_t asleep, uint64_t whole) {
                                                  : std::string(owner_meaning(kNotResident)));
 }
 
+// On a background, so that it can be read over blocks and lines.
+void write_label(const std::string& label, float middle, float top, float bottom, Rgb ink) {
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const float y = std::round((top + bottom - ImGui::GetTextLineHeight()) / 2);
+  const float x = std::round(middle - width_of(label) / 2);
+  draw.AddRectFilled({x - px(5), y}, {x + width_of(label) + px(5), y + ImGui::GetTextLineHeight()},
+                     paint(theme().panel, 235), px(3));
+  draw.AddText({x, y}, paint(ink), label.c_str());
+}
+
+// What is left of the cells of a row.
+struct RowLabel {
+  bool has_address = false;
+  float address = 0;  // its width
+  float whole = 0;
+};
+RowLabel row_label(float room) {
+  RowLabel label;
+  label.has_address = room > px(kRoomForAddressPx);
+  // The same for all rows, whatever the widths of their digits.
+  label.address = label.has_address ? width_of("0x000000000000") + px(16) : 0;
+  label.whole = std::min(px(kLabelPx), room * 0.35F) + label.address;
+  return label;
+}
+
 }  // namespace
 
 void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Moment& moment) {
@@ -77,9 +102,11 @@ void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Mome
       model.lanes[moment.lane].of_driver
           ? fmt::format("{} in {} of the driver", size_text(state.totals.reserved),
                         counted(state.segments.size(), "allocation"))
-          : fmt::format("{} free in {} of {}", size_text(state.free_bytes()),
-                        counted(state.holes.size(), "hole"),
-                        counted(state.segments.size(), "segment"));
+          : fmt::format(
+                "{} free in {} of {}{}", size_text(state.free_bytes()),
+                counted(state.holes.size(), "hole"), counted(state.segments.size(), "segment"),
+                state.holes.size() < 2 ? ""
+                                       : ", the largest " + size_text(state.largest_hole_bytes()));
   flow(width_of(facts));
   text_dim(facts);
   // A slider over events is exact where many events share a time.
@@ -177,8 +204,10 @@ void MapPanel::explain_cell(const Model& model, const Cursor& cursor, const Mome
   }
   explain_asleep(bytes_in(asleep_, {cell.address, cell.address + cell.size_bytes}),
                  cell.size_bytes);
-  text_dim(fmt::format("{:#x}, in segment {:#x} of {}", cell.address, segment.address,
-                       size_text(segment.size_bytes)));
+  text_dim(
+      fmt::format("{:#x}, in segment {:#x} of {}, {}", cell.address, segment.address,
+                  size_text(segment.size_bytes),
+                  stream_text(segment.stream, lane.memory->segment_changes[segment.change].pool)));
   ImGui::EndTooltip();
 }
 
@@ -211,17 +240,40 @@ void MapPanel::draw_hole(const Highlights& highlights, const MapCell& cell, ImVe
                       *highlights.hole - cell.address < cell.size_bytes;
   if (chosen) draw.AddRect(a, b, paint(theme().cursor), 0, 0, px(2));
   if (largest) draw.AddRect(a, b, paint(theme().warning), 0, 0, px(1.5F));
-  const std::string bytes = size_text(cell.size_bytes);
-  const std::string label = !largest ? bytes + " free"
-                            : largest_holes_ == 1
-                                ? "largest hole " + bytes
-                                : fmt::format("largest hole {}, one of {}", bytes, largest_holes_);
+  if (largest) return;  // its label may not fit in it, and is drawn over the row
+  const std::string label = size_text(cell.size_bytes) + " free";
   if (width_of(label) + px(16) > b.x - a.x) return;
-  const float y = std::round((a.y + b.y - ImGui::GetTextLineHeight()) / 2);
-  const float x = std::round((a.x + b.x - width_of(label)) / 2);
-  draw.AddRectFilled({x - px(5), y}, {x + width_of(label) + px(5), y + ImGui::GetTextLineHeight()},
-                     paint(theme().panel, 235), px(3));
-  draw.AddText({x, y}, paint(largest ? theme().text : theme().dim), label.c_str());
+  write_label(label, (a.x + b.x) / 2, a.y, b.y, theme().dim);
+}
+
+std::string MapPanel::largest_hole_text() const {
+  const std::string text = "largest hole " + size_text(largest_hole_);
+  return largest_holes_ == 1 ? text : fmt::format("{}, one of {}", text, largest_holes_);
+}
+
+void MapPanel::label_largest_hole(const SegmentRange& segment, float left, float width, float top,
+                                  float bottom) {
+  const bool here = largest_holes_ != 0 && largest_hole_at_ >= segment.address &&
+                    largest_hole_at_ - segment.address < segment.size_bytes;
+  if (!here) return;
+  const auto x = [&](uint64_t address) {
+    return left + static_cast<float>(static_cast<double>(address - segment.address) /
+                                     static_cast<double>(segment.size_bytes)) *
+                      width;
+  };
+  const float begin = x(largest_hole_at_);
+  const float end = std::max(x(largest_hole_at_ + largest_hole_), begin + px(2));
+  const std::string label = largest_hole_text();
+  const float space = width_of(label) + px(16);
+  float middle = (begin + end) / 2;
+  if (space > end - begin) {  // beside it, on the side with more of the row
+    // Where it is folded with its neighbours or is a few pixels wide, its frame shows the place.
+    ImGui::GetWindowDrawList()->AddRect({begin, top}, {end, bottom}, paint(theme().warning), 0, 0,
+                                        px(1.5F));
+    const bool before = begin - left > left + width - end;
+    middle = before ? begin - space / 2 : end + space / 2;
+  }
+  write_label(label, middle, top, bottom, theme().text);
 }
 
 void MapPanel::draw_cell(const Model& model, Selection& selection, const Moment& moment,
@@ -283,16 +335,11 @@ void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& 
   const SegmentRange& range = moment.state.segments[segment];
   const ImVec2 at = ImGui::GetCursorScreenPos();
   const std::string address = fmt::format("{:#x}", range.address);
-  const bool has_address = ImGui::GetContentRegionAvail().x > px(kRoomForAddressPx);
-  // The same for all rows, whatever the widths of their digits.
-  const float address_width = has_address ? width_of("0x000000000000") + px(16) : 0;
-  const float label =
-      std::min(px(kLabelPx), ImGui::GetContentRegionAvail().x * 0.35F) + address_width;
-  const float room = ImGui::GetContentRegionAvail().x - label;
-  float width = std::max(room, 10.0F);
+  const auto [has_address, address_width, label] = row_label(ImGui::GetContentRegionAvail().x);
+  float width = std::max(ImGui::GetContentRegionAvail().x - label, 10.0F);
   if (to_scale_) {
-    const double share = static_cast<double>(range.size_bytes) /
-                         static_cast<double>(moment.layout.largest_segment_bytes());
+    const double share =
+        static_cast<double>(range.size_bytes) / static_cast<double>(scale_bytes(moment));
     width = std::max(static_cast<float>(share) * width, 6.0F);
   }
   const uint64_t used = std::min(moment.layout.used_bytes(segment), range.size_bytes);
@@ -336,24 +383,40 @@ void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& 
       selection.choose_allocation(cell.allocation);
     }
   }
+  label_largest_hole(range, left, width, top, bottom);
   if (hovered && mouse < 0 && ImGui::BeginTooltip()) {
     text("segment " + address);
     text_dim(fmt::format("{}, {} used, {} in {}", size, size_text(used),
                          counted(moment.layout.block_count(segment), "block"),
                          range.expandable ? "an expandable segment" : "a segment"));
     explain_asleep(asleep, range.size_bytes);
-    text_dim(fmt::format("stream {}", range.stream));
+    text_dim(stream_text(range.stream, lane.memory->segment_changes[range.change].pool));
     ImGui::EndTooltip();
   }
 }
 
-void MapPanel::draw(const Model& model, Selection& selection) {
-  if (selection.cursor.lane() >= model.lanes.size()) {
-    text_dim("This trace has no allocator history.");
-    return;
+uint64_t MapPanel::scale_bytes(const Moment& moment) const {
+  const uint64_t largest = moment.layout.largest_segment_bytes();
+  return request_ ? std::max(largest, request_->oom->requested_bytes) : largest;
+}
+
+void MapPanel::draw_request(const Model& model, const Moment& moment, bool scrolls) {
+  ImGui::PushStyleColor(ImGuiCol_Text, paint(theme().bad));
+  text_wrapped(why_it_failed(model, model.lanes[moment.lane], *request_, largest_hole_));
+  ImGui::PopStyleColor();
+  const float room =
+      ImGui::GetContentRegionAvail().x - (scrolls ? ImGui::GetStyle().ScrollbarSize : 0);
+  const float label = row_label(room).whole;
+  float width = std::max(room - label, 10.0F);
+  if (to_scale_) {
+    const double share = static_cast<double>(request_->oom->requested_bytes) /
+                         static_cast<double>(scale_bytes(moment));
+    width = std::max(static_cast<float>(share) * width, 6.0F);
   }
-  draw_toolbar(model, selection, selection.cursor.moment(model));
-  const Moment& moment = selection.cursor.moment(model);
+  draw_failed_request(*request_, label, width, px(kRowPx));
+}
+
+void MapPanel::update(const Model& model, Selection& selection, const Moment& moment) {
   if (rows_model_ != &model || rows_version_ != selection.version() || rows_order_ != order_) {
     rows_model_ = &model;
     rows_version_ = selection.version();
@@ -370,8 +433,19 @@ void MapPanel::draw(const Model& model, Selection& selection) {
     make_legend(model, selection.colouring.by, moment);
     const Lane& lane = model.lanes[moment.lane];
     asleep_ = lane.ledger->residence().asleep_at(selection.cursor.time_ns(model));
+    request_ = failed_request(model, selection.cursor, moment);
   }
   if (legend_of_ != selection.colouring.by) make_legend(model, selection.colouring.by, moment);
+}
+
+void MapPanel::draw(const Model& model, Selection& selection) {
+  if (selection.cursor.lane() >= model.lanes.size()) {
+    text_dim("This trace has no allocator history.");
+    return;
+  }
+  draw_toolbar(model, selection, selection.cursor.moment(model));
+  const Moment& moment = selection.cursor.moment(model);
+  update(model, selection, moment);
   if (moment.state.segments.empty()) {
     text_dim(moment.known ? "Nothing is reserved at this instant." : "looking up the blocks ...");
     return;
@@ -380,10 +454,16 @@ void MapPanel::draw(const Model& model, Selection& selection) {
     draw_legend(selection.colouring.by);
     draw_asleep_legend();
   }
+  const auto count = static_cast<float>(rows_.size());
+  if (request_) {
+    // Two lines for it and its bar.
+    const float left = ImGui::GetContentRegionAvail().y - 2 * px(kRowPx);
+    draw_request(model, moment, left < count * px(kRowPx));
+  }
   ImGui::BeginChild("##rows");
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(0, 0));
   // Rows are taller where there are few segments.
-  const float room = ImGui::GetContentRegionAvail().y / static_cast<float>(rows_.size());
+  const float room = ImGui::GetContentRegionAvail().y / count;
   const float height = std::floor(std::clamp(room, px(kRowPx), px(kRowPx * 1.6F)));
   ImGuiListClipper clipper;
   clipper.Begin(static_cast<int>(rows_.size()), height);

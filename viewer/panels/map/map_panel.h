@@ -4,12 +4,14 @@
 
 #include <imgui.h>
 
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "viewer/model/tables/colour_rows.h"
 #include "viewer/model/trace/selection.h"
+#include "viewer/panels/map/failed_request.h"
 
 namespace tidemark::view {
 
@@ -28,6 +30,16 @@ class MapPanel {
   // Fades and hatches the parts of a cell that sleep; false: none does.
   bool draw_asleep(const MapCell& cell, ImVec2 a, ImVec2 b);
   void draw_hole(const Highlights& highlights, const MapCell& cell, ImVec2 a, ImVec2 b);
+  // Beside the largest hole where there is no space in it. `left`: of the row, which is `width`
+  // wide.
+  void label_largest_hole(const SegmentRange& segment, float left, float width, float top,
+                          float bottom);
+  std::string largest_hole_text() const;
+  // The request that failed, above the rows. `scrolls`: beside them is a scroll bar.
+  void draw_request(const Model& model, const Moment& moment, bool scrolls);
+  // The bytes that fill a row when rows are drawn to scale.
+  uint64_t scale_bytes(const Moment& moment) const;
+  void update(const Model& model, Selection& selection, const Moment& moment);
   // What the colours of the live blocks mean, most bytes first.
   void make_legend(const Model& model, ColourBy by, const Moment& moment);
   const std::vector<MapCell>& cells_of(const Moment& moment, uint32_t segment, float width);
@@ -51,6 +63,7 @@ class MapPanel {
   uint64_t largest_hole_ = 0;
   uint64_t largest_hole_at_ = 0;  // the first one of that size
   size_t largest_holes_ = 0;
+  std::optional<FailedRequest> request_;
   std::vector<ColourRow> legend_;
   std::vector<AddressRange> asleep_;  // by address
   ColourBy legend_of_ = ColourBy::kCategory;

@@ -7,6 +7,7 @@
 
 #include "analysis/wording.h"
 #include "export/report/rank_report.h"
+#include "viewer/panels/timeline/time_axis.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"
 
@@ -91,8 +92,9 @@ void RanksPanel::draw_summary(const Model& model, Selection& selection) {
   draw_compare_button(model, selection);
   if (!c.divergence.time_ns) return;
   const double since = since_start(model, *c.divergence.time_ns);
-  line = fmt::format("rank {} holds more than the others from {} up to its peak", c.divergence.rank,
-                     instant_text(since, model.span_ns()));
+  // It is found by samples, so it may fall below for a moment.
+  line = fmt::format("rank {} is mostly above the median of the ranks from {} up to its peak",
+                     c.divergence.rank, instant_text(since, model.span_ns()));
   text(fitted(line, room));
   explain(line.c_str());
   ImGui::SameLine();
@@ -136,6 +138,7 @@ void RanksPanel::draw(const Model& model, Selection& selection) {
     return;
   }
   draw_toolbar();
+  note_left_out(selection.view);
   draw_summary(model, selection);
   draw_stuck(model, selection);
   const ImVec2 room = ImGui::GetContentRegionAvail();

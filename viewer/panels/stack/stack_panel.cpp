@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "analysis/wording.h"
+#include "viewer/model/owner_names.h"
 #include "viewer/panels/stack/band_tooltip.h"
 #include "viewer/panels/timeline/time_axis.h"
 #include "viewer/widgets/drawing.h"
@@ -105,11 +106,12 @@ std::vector<StackPanel::Plot> StackPanel::plots_of(const Model& model, const Sel
         step_view_.set_length(length);
         step_view_.fit();
       }
+      const std::string how = how_steps_were_detected(model.steps_of(lane));
       const auto plot = [&](uint32_t step) {
         return Plot{&model,
                     own,
                     -step_begin(model, lane, step),
-                    model.steps_of(lane).name(step),
+                    model.steps_of(lane).name(step) + (how.empty() ? "" : ", " + how),
                     true,
                     step_span(model, lane, step)};
       };
@@ -373,6 +375,8 @@ void StackPanel::draw(const Model& model, Selection& selection) {
     return;
   }
   axis_.reset();
+  // By event, a part with hardly any event takes hardly any space.
+  if (options.by_event && selection.view.leaves_out_beginning()) selection.view.fit();
   if (options.by_event && !steps_ && lane.memory->event_count() > 1) {
     axis_.emplace(*lane.memory, model.trace.start_ns);
   }

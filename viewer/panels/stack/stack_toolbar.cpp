@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "viewer/panels/timeline/time_axis.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"
 
@@ -141,6 +142,7 @@ void draw_stack_toolbar(const Model& model, Selection& selection, StackPanelOpti
     if (options.steps && pair) draw_step_choice(model, lane, *pair);
   }
   search.draw(selection.highlights.search);
+  if (!options.steps) note_left_out(selection.view);
 }
 
 }  // namespace tidemark::view

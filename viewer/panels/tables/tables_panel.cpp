@@ -25,6 +25,8 @@ namespace {
 // More than this many blocks are filtered and sorted in the background.
 constexpr size_t kManyBlocks = 20'000;
 
+constexpr const char* kLastingWay = "all-steps";
+
 constexpr const char* kTabs[] = {"Stacks",   "Allocations", "Categories", "Modules",    "Owners",
                                  "Segments", "Actions",     "Kernels",    "Collectives"};
 
@@ -68,6 +70,15 @@ void choose_largest(const Model& model, Selection& selection, const StackRow& ro
   if (largest) selection.choose_allocation(*largest);
 }
 
+// As the report says it, of the instant that it describes.
+bool is_category_unsure(const DeviceReport* report, Category category) {
+  constexpr double kSure = 0.6;
+  if (report == nullptr || category == Category::kUnknown) return false;
+  return std::any_of(
+      report->categories.begin(), report->categories.end(),
+      [&](const CategoryShare& c) { return c.category == category && c.confidence < kSure; });
+}
+
 void copy_stack(const Dictionary& names, uint32_t stack) {
   std::string all;
   for (const std::string& line : names.stack_text(stack)) all += line + "\n";
@@ -90,10 +101,16 @@ bool TablesPanel::busy() const {
 std::vector<std::string> TablesPanel::ways() {
   std::vector<std::string> words;
   for (const char* title : kTabs) words.push_back(lower_case(title));
+  words.emplace_back(kLastingWay);
   return words;
 }
 
 bool TablesPanel::show_as(std::string_view name) {
+  if (name == kLastingWay) {
+    lasting_ = true;
+    wanted_ = "Allocations";
+    return true;
+  }
   for (const char* title : kTabs) {
     if (lower_case(title) != name) continue;
     wanted_ = title;
@@ -110,20 +127,62 @@ bool TablesPanel::begin_tab(const char* title) {
 
 bool TablesPanel::Key::update(const Key& now) {
   if (model == now.model && version == now.version && filter == now.filter &&
-      sort.column == now.sort.column && sort.descending == now.sort.descending) {
+      sort.column == now.sort.column && sort.descending == now.sort.descending &&
+      through == now.through) {
     return false;
   }
   *this = now;
   return true;
 }
 
-bool TablesPanel::refresh(Key& key, const Model& model, const Selection& selection) {
-  Key now{&model, selection.version(), selection.highlights.search, key.sort};
+bool TablesPanel::refresh(Key& key, const Model& model, const Selection& selection,
+                          const std::optional<AllSteps>& through) {
+  Key now{&model, selection.version(), selection.highlights.search, key.sort, through};
   read_sort(now.sort);
   return key.update(now);
 }
 
+std::optional<AllSteps> TablesPanel::draw_lasting_choice(const Model& model, const Lane& lane) {
+  const Steps& steps = model.steps_of(lane);
+  const std::optional<AllSteps> through = all_steps(*lane.memory, steps);
+  if (!through) {
+    if (lasting_) text_in_colour(theme().warning, "The trace does not have two steps.");
+    return std::nullopt;
+  }
+  ImGui::Checkbox("alive through all steps", &lasting_);
+  explain(
+      "The blocks that are in use from the end of the first step to the end of the last one, "
+      "wherever the cursor is. What the first step frees again is left out.");
+  if (!lasting_) return std::nullopt;
+  const AllocationRows& made = allocations_.value();
+  if (made.model == &model && allocations_key_.through == through) {
+    flow(px(420));
+    text_dim(fmt::format("{}, {}, from {} to {}", counted(made.rows.size(), "block"),
+                         size_text(made.bytes), steps.name(0), steps.name(steps.count() - 1)));
+  }
+  return through;
+}
+
+void TablesPanel::wish_allocations(const Model& model, Selection& selection, size_t blocks) {
+  const bool few = blocks < kManyBlocks;
+  allocations_.wish(
+      [held = Held(model, selection), filter = selection.highlights.search,
+       sort = allocations_key_.sort, through = allocations_key_.through, few] {
+        const AllocationHistory& memory = *held.lane().memory;
+        AllocationRows made{held.model.get(), held.moment->lane, {}};
+        made.rows = held.rows(few, [&](const TableSource& from) {
+          return through ? allocation_rows(from, blocks_through(memory, *through), filter, sort)
+                         : allocation_rows(from, filter, sort);
+        });
+        for (const uint32_t b : made.rows) made.bytes += memory.allocations.block_bytes(b);
+        return made;
+      },
+      few);
+}
+
 void TablesPanel::draw_allocations(const Model& model, Selection& selection) {
+  const std::optional<AllSteps> through =
+      draw_lasting_choice(model, model.lanes[selection.cursor.lane()]);
   if (!ImGui::BeginTable("##allocations", 6, kTableFlags)) return;
   ImGui::TableSetupColumn("size", kFirst, px(84));
   ImGui::TableSetupColumn("requested", kNumber, px(84));
@@ -134,17 +193,9 @@ void TablesPanel::draw_allocations(const Model& model, Selection& selection) {
   begin_rows();
   const Moment& moment = selection.cursor.moment(model);
   const TableSource source = source_of(model, moment);
-  if (refresh(allocations_key_, model, selection)) {
-    const bool few = moment.state.live.size() < kManyBlocks;
-    allocations_.wish(
-        [held = Held(model, selection), filter = selection.highlights.search,
-         sort = allocations_key_.sort, few] {
-          return AllocationRows{held.model.get(), held.moment->lane,
-                                held.rows(few, [&](const TableSource& from) {
-                                  return allocation_rows(from, filter, sort);
-                                })};
-        },
-        few);
+  if (refresh(allocations_key_, model, selection, through)) {
+    wish_allocations(model, selection,
+                     through ? source.memory.allocations.size() : moment.state.live.size());
   }
   const AllocationRows& made = allocations_.value();
   const bool current = made.model == &model && made.lane == moment.lane;
@@ -253,7 +304,8 @@ void TablesPanel::draw_categories(const Model& model, Selection& selection) {
     number_cell(grouped(row.count));
     ImGui::TableNextColumn();
     swatch(category_colour(row.category));
-    text(in_words(category_name(row.category)));
+    const bool unsure = is_category_unsure(model.report_of(model.lanes[moment.lane]), row.category);
+    text(in_words(category_name(row.category)) + (unsure ? ", probably" : ""));
   });
   ImGui::EndTable();
 }
@@ -351,7 +403,7 @@ void TablesPanel::draw_segments(const Model& model, Selection& selection) {
   ImGui::TableSetupColumn("blocks", kNumber, px(64));
   ImGui::TableSetupColumn("holes", kNumber, px(60));
   ImGui::TableSetupColumn("largest hole", kNumber, px(90));
-  ImGui::TableSetupColumn("stream", kNumber, px(70));
+  ImGui::TableSetupColumn("stream", ImGuiTableColumnFlags_WidthFixed, px(170));
   ImGui::TableSetupColumn("address", ImGuiTableColumnFlags_WidthStretch);
   begin_rows();
   const Moment& moment = selection.cursor.moment(model);
@@ -369,7 +421,9 @@ void TablesPanel::draw_segments(const Model& model, Selection& selection) {
     number_cell(grouped(moment.layout.block_count(s)));
     number_cell(grouped(moment.layout.hole_count(s)));
     number_cell(size_text(moment.layout.largest_hole(s)));
-    number_cell(fmt::format("{:#x}", range.stream));
+    ImGui::TableNextColumn();
+    const uint32_t pool = source_of(model, moment).memory.segment_changes[range.change].pool;
+    text(fitted(stream_text(range.stream, pool), ImGui::GetContentRegionAvail().x));
     ImGui::TableNextColumn();
     const WithFont mono(fonts().mono);
     text_dim(fmt::format("{:#x}{}", range.address, range.expandable ? "  expandable" : ""));

@@ -2,6 +2,7 @@
 // owner, by segment; the allocator's actions around it; and the kernels and collectives in view.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,7 +32,8 @@ class TablesPanel {
   void show_table(const char* title) { wanted_ = title; }
   // The words of show_as().
   static std::vector<std::string> ways();
-  // The same, by a name in lower case. False: there is no such table.
+  // The same, by a name in lower case; "all-steps": the allocations that live through all steps.
+  // False: there is no such table.
   bool show_as(std::string_view name);
 
  private:
@@ -41,6 +43,7 @@ class TablesPanel {
     uint64_t version = 0;
     std::string filter;
     SortBy sort;
+    std::optional<AllSteps> through;
 
     bool update(const Key& now);
   };
@@ -49,6 +52,7 @@ class TablesPanel {
     const Model* model = nullptr;
     uint32_t lane = 0;
     std::vector<uint32_t> rows;
+    uint64_t bytes = 0;
   };
   struct ModuleRows {
     const Model* model = nullptr;
@@ -62,7 +66,11 @@ class TablesPanel {
   };
 
   bool begin_tab(const char* title);
-  bool refresh(Key& key, const Model& model, const Selection& selection);
+  bool refresh(Key& key, const Model& model, const Selection& selection,
+               const std::optional<AllSteps>& through = std::nullopt);
+  void wish_allocations(const Model& model, Selection& selection, size_t blocks);
+  // The events through which the allocations must live; none: those at the cursor are shown.
+  std::optional<AllSteps> draw_lasting_choice(const Model& model, const Lane& lane);
   void draw_allocations(const Model& model, Selection& selection);
   void draw_stacks(const Model& model, Selection& selection);
   void draw_categories(const Model& model, Selection& selection);
@@ -72,6 +80,7 @@ class TablesPanel {
 
   const char* wanted_ = nullptr;
   size_t rows_shown_ = 0;
+  bool lasting_ = false;  // only allocations that live through all steps
   Key allocations_key_;
   Background<AllocationRows> allocations_;
   Key stacks_key_;

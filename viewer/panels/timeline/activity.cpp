@@ -7,6 +7,7 @@
 #include <span>
 
 #include "analysis/wording.h"
+#include "viewer/model/owner_names.h"
 #include "viewer/widgets/drawing.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"
@@ -28,9 +29,7 @@ std::string row_name(const ActivityRow& row, bool many_devices) {
   if (row.depth > 0) return "";
   const std::string device = many_devices ? fmt::format("{}: ", row.device) : "";
   if (row.kind == ActivityKind::kCollectives) return device + "NCCL";
-  // Small numbers are CUPTI's stream ids, large ones handles.
-  return device + (row.stream < 100'000 ? fmt::format("stream {}", row.stream)
-                                        : fmt::format("..{:x}", row.stream & 0xffffff));
+  return device + stream_text(row.stream);
 }
 
 // The longest in a cell; the first where there are too many to compare.

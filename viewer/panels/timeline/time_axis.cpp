@@ -145,4 +145,12 @@ std::optional<ImVec2> TimeGestures::handle(TimeView& view, const PlotArea& area)
   return std::nullopt;
 }
 
+void note_left_out(const TimeView& view) {
+  if (!view.leaves_out_beginning()) return;
+  constexpr const char* kNote = "beginning left out: press F for all";
+  flow(width_of(kNote));
+  text_dim(kNote);
+  explain("Hardly anything was allocated in the first part of the run.");
+}
+
 }  // namespace tidemark::view

@@ -48,4 +48,7 @@ class TimeGestures {
   VisibleRange drag_view_;
 };
 
+// In a toolbar: that the view does not begin with the run, and how to see all of it.
+void note_left_out(const TimeView& view);
+
 }  // namespace tidemark::view

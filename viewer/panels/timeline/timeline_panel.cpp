@@ -66,9 +66,15 @@ void TimelinePanel::draw_switches(const Model& model, const Selection& selection
         "A curve for each library that allocates directly from the driver: NCCL, cuBLAS ...");
   }
   if (any([&](const Lane& lane) { return model.steps_of(lane).count() > 0; })) {
-    box("steps", options.steps, theme().text,
+    std::string how;  // of the first lane that does not know them from marks
+    for (const Lane& lane : model.lanes) {
+      if (how.empty()) how = how_steps_were_detected(model.steps_of(lane));
+    }
+    const std::string meaning =
         "Where the program's iterations begin, and those unlike the others: the first step, "
-        "validation, saving.");
+        "validation, saving." +
+        (how.empty() ? "" : " They are " + how + ".");
+    box(how.empty() ? "steps" : "steps (detected)", options.steps, theme().text, meaning.c_str());
   }
   const auto has_rows = [](const Activity& a) { return !a.rows.empty(); };
   if (std::any_of(model.activity.begin(), model.activity.end(), has_rows)) {
@@ -119,6 +125,7 @@ void TimelinePanel::draw_toolbar(const Model& model, Selection& selection) {
     explain("Go to the next out-of-memory error (N) or the previous one (B).");
   }
   search.draw(selection.highlights.search);
+  note_left_out(selection.view);
 }
 
 void TimelinePanel::draw_measure(const Model& model, const Selection& selection,
@@ -428,6 +435,8 @@ void TimelinePanel::draw(const Model& model, Selection& selection) {
   const Lane& lane = model.lanes[std::min<size_t>(selection.cursor.lane(), model.lanes.size() - 1)];
   axis_.reset();
   if (options.by_event && lane.memory->event_count() > 1) {
+    // A part with hardly any event takes hardly any space.
+    if (selection.view.leaves_out_beginning()) selection.view.fit();
     axis_.emplace(*lane.memory, model.trace.start_ns);
   }
   if (minimap) {
