@@ -154,7 +154,8 @@ std::optional<uint64_t> steps_until_full(const DeviceEvidence& d) {
   const auto& levels = d.steps.levels;
   const uint64_t before = levels.size() < 2 ? 0 : levels[levels.size() - 2].high_bytes;
   const uint64_t high = std::max(before, levels.back().high_bytes);
-  if (high >= d.limit.bytes) return 0;
+  // A smaller card that was asked about would have been full in the recording.
+  if (std::max(high, d.model->reserved_peak.bytes) > d.limit.bytes) return std::nullopt;
   const double left = static_cast<double>(d.limit.bytes - high) / d.steps.growth_bytes_per_step;
   if (left > 1e12) return std::nullopt;
   return static_cast<uint64_t>(left);

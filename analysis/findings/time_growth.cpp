@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bitset>
 #include <map>
-#include <set>
+#include <numeric>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "analysis/findings/run_growth.h"
@@ -33,53 +37,92 @@ uint32_t first_of_work(const DeviceEvidence& d) {
   return first;
 }
 
+// The events of the work, in parts of equal length.
+struct Span {
+  uint32_t first = 0;
+  uint32_t end = 0;
+
+  size_t part_of(uint32_t event) const {
+    return static_cast<size_t>(uint64_t{event - first} * kParts / (end - first));
+  }
+};
+
+// The stacks that allocate all along. What others allocate, once or twice, is a pool or a state.
+std::unordered_set<uint32_t> recurring_stacks(const AllocationHistory& model, uint32_t row,
+                                              const Span& span) {
+  std::unordered_map<uint32_t, std::bitset<kParts>> parts;
+  for (uint32_t i = row; i < model.allocations.size(); ++i) {
+    const uint32_t birth = model.allocations.birth(i);
+    if (birth >= span.end) break;
+    parts[model.allocations.stack(i)].set(span.part_of(birth));
+  }
+  std::unordered_set<uint32_t> recurring;
+  for (const auto& [stack, in] : parts) {
+    if (in.count() >= kParts / 2) recurring.insert(stack);
+  }
+  return recurring;
+}
+
 // The lowest level in each part, and what it was freed and allocated by.
 struct Part {
   uint64_t low_bytes = UINT64_MAX;
+  uint64_t late_low_bytes = UINT64_MAX;  // in the last half of it
   uint64_t born_bytes = 0;
   uint64_t freed_bytes = 0;
 };
 
-std::vector<Part> parts_of(const AllocationHistory& model, uint32_t first, uint32_t end) {
+std::vector<Part> parts_of(const AllocationHistory& model, const Span& span,
+                           const std::unordered_set<uint32_t>& recurring) {
   std::vector<Part> parts(kParts);
-  uint64_t level = first == 0 ? 0 : model.totals_after(first - 1).allocated;
-  for (uint32_t e = first; e < end; ++e) {
+  uint64_t level = span.first == 0 ? 0 : model.totals_after(span.first - 1).allocated;
+  for (uint32_t e = span.first; e < span.end; ++e) {
     model.passed(e);
-    Part& part = parts[uint64_t{e - first} * kParts / (end - first)];
+    Part& part = parts[span.part_of(e)];
     const uint32_t s = model.subject[e];
-    if (model.change[e] == Change::kBirth) {
-      level += model.allocations.block_bytes(s);
-      part.born_bytes += model.allocations.block_bytes(s);
-    }
-    if (model.change[e] == Change::kRelease) {
-      level -= model.allocations.block_bytes(s);
-      part.freed_bytes += model.allocations.block_bytes(s);
+    const bool born = model.change[e] == Change::kBirth;
+    if (born || model.change[e] == Change::kRelease) {
+      const uint64_t bytes = model.allocations.block_bytes(s);
+      // What is older than the work is part of the level.
+      const bool counts =
+          recurring.contains(model.allocations.stack(s)) || model.allocations.birth(s) < span.first;
+      if (!counts) continue;
+      level = born ? level + bytes : level - bytes;
+      (born ? part.born_bytes : part.freed_bytes) += bytes;
     }
     part.low_bytes = std::min(part.low_bytes, level);
+    if (uint64_t{e - span.first} * kParts * 2 / (span.end - span.first) % 2 != 0) {
+      part.late_low_bytes = std::min(part.late_low_bytes, level);
+    }
   }
   return parts;
 }
 
-// What was allocated all along, and is older than blocks of the same stack become that are freed:
-// those of running requests are younger, and what was allocated once is in one part alone.
-void count_left(const AllocationHistory& model, uint32_t row, uint32_t end, TimeGrowth& growth) {
+// What is older than blocks of the same stack become that are freed, and is still added to: blocks
+// of running requests are younger, and a cache that is full gets no more.
+void count_left(const AllocationHistory& model, uint32_t row, const Span& span,
+                const std::unordered_set<uint32_t>& recurring, TimeGrowth& growth) {
   struct Line {
     std::vector<uint32_t> lives;  // in events, of those that were freed
     std::vector<uint32_t> held;   // rows of those that were not
   };
   const auto& blocks = model.allocations;
   std::map<uint32_t, Line> lines;
-  for (uint32_t i = row; i < blocks.size() && blocks.birth(i) < end; ++i) {
+  for (uint32_t i = 0; i < blocks.size() && blocks.birth(i) < span.end; ++i) {
+    // Of a history that began late, also the older ones of these stacks.
+    if ((i < row && !blocks.seeded(i)) || !recurring.contains(blocks.stack(i))) continue;
     Line& line = lines[blocks.stack(i)];
-    if (blocks.release(i) < end) {
-      line.lives.push_back(blocks.release(i) - blocks.birth(i));
-    } else {
+    if (blocks.release(i) >= span.end) {
       line.held.push_back(i);
+    } else if (i >= row) {
+      line.lives.push_back(blocks.release(i) - blocks.birth(i));
     }
   }
-  const uint32_t first = blocks.birth(row);
   Rehearsal freed(model);
   for (auto& [stack, line] : lines) {
+    if (line.held.empty() || blocks.birth(line.held.back()) < span.first ||
+        span.part_of(blocks.birth(line.held.back())) != kParts - 1) {
+      continue;
+    }
     uint32_t life = 0;
     if (!line.lives.empty()) {
       // A few that were freed late are no rule.
@@ -88,22 +131,26 @@ void count_left(const AllocationHistory& model, uint32_t row, uint32_t end, Time
       std::nth_element(line.lives.begin(), long_one, line.lives.end());
       life = *long_one;
     }
-    std::set<uint64_t> parts;
-    std::erase_if(line.held, [&](uint32_t i) { return end - blocks.birth(i) <= life; });
-    for (const uint32_t i : line.held) {
-      parts.insert(uint64_t{blocks.birth(i) - first} * kParts / (end - first));
-    }
-    if (parts.size() < kParts / 2) continue;
+    std::erase_if(line.held, [&](uint32_t i) { return span.end - blocks.birth(i) <= life; });
+    if (line.held.size() < kParts / 2) continue;
+    LeftByStack left{stack, 0, line.held.size()};
     for (const uint32_t i : line.held) {
       freed.leave_out_from(blocks[i], blocks.birth(i) + life);
-      growth.left_bytes += blocks.block_bytes(i);
-      ++growth.left_blocks;
+      left.bytes += blocks.block_bytes(i);
     }
+    growth.left.push_back(left);
   }
+  std::sort(growth.left.begin(), growth.left.end(),
+            [](const LeftByStack& a, const LeftByStack& b) { return a.bytes > b.bytes; });
   growth.saved_bytes = freed.saved_bytes();
 }
 
 }  // namespace
+
+uint64_t TimeGrowth::left_bytes() const {
+  return std::accumulate(left.begin(), left.end(), uint64_t{0},
+                         [](uint64_t sum, const LeftByStack& l) { return sum + l.bytes; });
+}
 
 std::optional<TimeGrowth> growth_over_time(const DeviceEvidence& d) {
   constexpr uint64_t kLeastGain = uint64_t{8} << 20;
@@ -112,12 +159,13 @@ std::optional<TimeGrowth> growth_over_time(const DeviceEvidence& d) {
   }
   const uint32_t row = first_of_work(d);
   if (row + kLeastBirths > d.model->allocations.size()) return std::nullopt;
-  const uint32_t first = d.model->allocations.birth(row);
-  const uint32_t end = end_of_work(*d.model);
-  if (end < first + kLeastBirths) return std::nullopt;
-  std::vector<Part> parts = parts_of(*d.model, first, end);
+  const Span span{d.model->allocations.birth(row), end_of_work(*d.model)};
+  if (span.end < span.first + kLeastBirths) return std::nullopt;
+  const std::unordered_set<uint32_t> recurring = recurring_stacks(*d.model, row, span);
+  std::vector<Part> parts = parts_of(*d.model, span, recurring);
+  const Part last = parts.back();
   // A program that ends frees its model, too. If that stays, what is freed at the end was no leak.
-  const uint64_t before = first == 0 ? 0 : d.model->totals_after(first - 1).allocated;
+  const uint64_t before = span.first == 0 ? 0 : d.model->totals_after(span.first - 1).allocated;
   const uint64_t left = d.model->totals_after(d.model->event_count() - 1).allocated;
   if (before != 0 && left >= before) {
     parts.back().low_bytes = std::min(parts.back().low_bytes, left);
@@ -125,9 +173,10 @@ std::optional<TimeGrowth> growth_over_time(const DeviceEvidence& d) {
   for (size_t i = kParts - 1; i-- > 0;) {
     parts[i].low_bytes = std::min(parts[i].low_bytes, parts[i + 1].low_bytes);
   }
-  TimeGrowth growth{.from_bytes = parts.front().low_bytes, .to_bytes = parts.back().low_bytes};
+  TimeGrowth growth;
+  growth.risen_bytes = parts.back().low_bytes - parts.front().low_bytes;
   // The first requests are running in the first part already, and the last part grows to its end.
-  growth.gained_bytes = (growth.to_bytes - parts[1].low_bytes) / (kParts - 2) * kParts;
+  growth.gained_bytes = (parts.back().low_bytes - parts[1].low_bytes) / (kParts - 2) * kParts;
   growth.saved_bytes = growth.gained_bytes;
   if (growth.gained_bytes < std::max(kLeastGain, d.peak_bytes() / 20)) return std::nullopt;
   for (size_t i = 0; i < kParts; ++i) {
@@ -138,33 +187,63 @@ std::optional<TimeGrowth> growth_over_time(const DeviceEvidence& d) {
     if (rise < growth.gained_bytes / kParts / 4) return std::nullopt;
   }
   TimeGrowth told = growth;
-  count_left(*d.model, row, end, told);
-  // Otherwise it is one block that is replaced by larger ones, for instance.
-  return told.left_bytes < growth.gained_bytes / 2 ? growth : told;
+  count_left(*d.model, row, span, recurring, told);
+  if (told.left_bytes() >= growth.gained_bytes / 2) return told;
+  // Otherwise it is one block that is replaced by larger ones, for instance, up to the end; or a
+  // cache that was full before.
+  if (last.late_low_bytes < last.low_bytes + growth.gained_bytes / kParts / 8) return std::nullopt;
+  return growth;
 }
+
+namespace {
+
+// " (199.4 MiB), metrics.py:14 (52.5 MiB) and 2 other lines": who else leaves much of it.
+std::string others_text(const DeviceEvidence& d, const TimeGrowth& growth) {
+  constexpr size_t kNamed = 3;
+  std::map<std::string, uint64_t> by_place;
+  std::vector<std::string> places;  // in order of their first stack
+  for (const LeftByStack& left : growth.left) {
+    std::string place = place_of(d.process->names.stack_text(left.stack));
+    if (!by_place.contains(place)) places.push_back(place);
+    by_place[place] += left.bytes;
+  }
+  const uint64_t much = growth.left_bytes() / 20;
+  std::erase_if(places, [&](const std::string& place) { return by_place[place] < much; });
+  if (places.size() < 2) return {};
+  std::string text = fmt::format(" ({})", size_text(by_place[places[0]]));
+  for (size_t i = 1; i < std::min(places.size(), kNamed); ++i) {
+    text += fmt::format(", {} ({})", places[i], size_text(by_place[places[i]]));
+  }
+  if (places.size() > kNamed)
+    text += fmt::format(" and {}", counted(places.size() - kNamed, "other line"));
+  return text;
+}
+
+}  // namespace
 
 Finding creep_over_time(const DeviceEvidence& d, const TimeGrowth& growth) {
   const std::string what_grew =
-      growth.left_blocks != 0
-          ? fmt::format("{} of what was allocated all along, {}, was never freed",
-                        size_text(growth.left_bytes), counted(growth.left_blocks, "block"))
-          : fmt::format("what stays allocated rose from {} to at least {} in the recording",
-                        size_text(growth.from_bytes), size_text(growth.to_bytes));
+      growth.left.empty() ? fmt::format("what stays allocated rose by at least {} in the recording",
+                                        size_text(growth.risen_bytes))
+                          : fmt::format("{} of what was allocated all along was never freed",
+                                        size_text(growth.left_bytes()));
   Finding f = d.finding("creep", d.ran_out() ? kError : kWarning,
                         fmt::format("memory grows: {}{}", what_grew,
                                     d.steps.count() == 0 ? " (the steps are not known)" : ""));
-  f.evidence = {
-      {"gained_bytes", growth.left_blocks != 0 ? growth.left_bytes : growth.gained_bytes}};
-  const StackGrowth line = growing_in_window(d);
+  f.evidence = {{"gained_bytes", growth.left.empty() ? growth.gained_bytes : growth.left_bytes()}};
   // A program that trains has no requests.
   const char* const unit = d.categories.has_backward ? "step" : "request";
   std::string what = fmt::format("what a finished {} leaves", unit);
+  StackGrowth line = growing_in_window(d);
+  if (!growth.left.empty())
+    line = {growth.left[0].stack, 0, growth.left[0].bytes, growth.left[0].blocks};
   if (line.stack != 0) {
     f.frames = d.process->names.stack_text(line.stack);
     f.evidence.emplace_back("held_bytes", line.held_bytes);
     f.evidence.emplace_back("held_blocks", line.held_count);
     if (!f.frames.empty()) {
-      what = fmt::format("what {} allocates when its {} is finished", place_of(f.frames), unit);
+      what = fmt::format("what {} allocates{} when its {} is finished", place_of(f.frames),
+                         others_text(d, growth), unit);
     }
   }
   f.advice.push_back({"release_growth",

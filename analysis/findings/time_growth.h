@@ -2,20 +2,29 @@
 // and no step of it has to be as low as the one before.
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "analysis/findings/evidence.h"
 
 namespace tidemark {
 
+// Blocks of a stack that nobody freed.
+struct LeftByStack {
+  uint32_t stack = 0;
+  uint64_t bytes = 0;
+  uint64_t blocks = 0;
+};
+
 struct TimeGrowth {
-  uint64_t from_bytes = 0;    // the level below which memory never fell again, at first
-  uint64_t to_bytes = 0;      // and at last
+  uint64_t risen_bytes = 0;   // of the level below which memory never fell again, at least
   uint64_t gained_bytes = 0;  // by growth alone, up to the end
-  // The blocks of it, if they can be told from those of running requests.
-  uint64_t left_bytes = 0;
-  uint64_t left_blocks = 0;
+  // What grew, largest first, if it can be told from the blocks of running requests.
+  std::vector<LeftByStack> left;
   uint64_t saved_bytes = 0;  // of the peak, without it
+
+  uint64_t left_bytes() const;
 };
 
 // Nothing unless that level rises throughout the recording, and by an amount that matters. What

@@ -127,9 +127,36 @@ void add_what_else_is_known(const DeviceEvidence& d, Finding& f) {
 
 }  // namespace
 
+namespace {
+
+// A run that went well, judged on a smaller card.
+void find_smaller_card(const DeviceEvidence& d, std::vector<Finding>& out) {
+  if (d.limit.bytes == 0 || d.model->reserved_peak.bytes <= d.limit.bytes) return;
+  const bool fits_packed = d.model->allocated_peak.bytes <= d.limit.bytes;
+  Finding f = d.finding(
+      "capacity", kWarning,
+      fits_packed
+          ? fmt::format("it may not fit a card of this size: {} reserved at the peak, and {} are "
+                        "left for PyTorch (tidemark whatif --card replays it)",
+                        size_text(d.model->reserved_peak.bytes), size_text(d.limit.bytes))
+          : fmt::format("it does not fit a card of this size: {} allocated at the peak, and {} "
+                        "are left for PyTorch",
+                        size_text(d.model->allocated_peak.bytes), size_text(d.limit.bytes)));
+  f.evidence = {{"allocated_bytes", d.model->allocated_peak.bytes},
+                {"reserved_bytes", d.model->reserved_peak.bytes},
+                {"limit_bytes", d.limit.bytes}};
+  add(f.advice, halve_batch(d));
+  add(f.advice, mixed_precision(d));
+  add(f.advice, checkpoint_layers(d));
+  out.push_back(std::move(f));
+}
+
+}  // namespace
+
 void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
     if (d.model == nullptr) driver_capacity(evidence, d, out);
+    if (d.model != nullptr && !d.ran_out()) find_smaller_card(d, out);
     if (!d.ran_out()) continue;
     const FailedAllocation& failure = d.model->failures.back();
     const MemoryTotals totals = d.at_failure();

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <random>
 
+#include "analysis/insight/card/context_size.h"
 #include "analysis/names/stack_lines.h"
 #include "tests/support/story.h"
 
@@ -163,6 +165,21 @@ TEST(OutOfMemory, AProgramThatWentOn) {
   EXPECT_NE(summary(8).find("went on"), std::string::npos) << summary(8);
 }
 
+TEST(OutOfMemory, ASmallerCardMayNotBeEnough) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 6; ++i) t.step();
+  });
+  const uint64_t peak = trace.model().processes[0].framework[0].allocated_peak.bytes;
+  const uint64_t reserved = trace.model().processes[0].framework[0].reserved_peak.bytes;
+  const auto told = [&](uint64_t room) {
+    return trace.finding("capacity", room + kContextBytes).summary;
+  };
+  ASSERT_GT(peak, 100 * kMiB);
+  EXPECT_TRUE(told(reserved).empty());
+  EXPECT_NE(told(peak - kMiB).find("does not fit"), std::string::npos) << told(peak - kMiB);
+}
+
 struct Server {
   int leaks_every = 0;  // 0: it frees the cache of every request
   int until = 1 << 30;  // so many requests leak, as those of a cache with a bound
@@ -246,6 +263,7 @@ TEST(TimeGrowth, SavesWhatATwinWithoutTheLeakNeedsLess) {
     uint64_t page_bytes;
     bool states;
     bool runs_out;
+    uint64_t pool_bytes = 0;  // allocated at the beginning of the work
   };
   const auto run = [](const Kind& kind, uint32_t seed, bool leaks) {
     return Trace([&](Story& s, uint32_t) {
@@ -257,6 +275,7 @@ TEST(TimeGrowth, SavesWhatATwinWithoutTheLeakNeedsLess) {
       };
       std::vector<Running> running(kind.at_once);
       int finished = 0;
+      if (kind.pool_bytes != 0) s.alloc(kind.pool_bytes, s.stack({"reserve engine.py:11"}));
       for (size_t step = 0; step < 2400 / kind.at_once; ++step) {
         s.free(s.alloc(2 * kMiB, s.forward(1, "step engine.py:50")));
         if (kind.states && step == 700 / kind.at_once) {
@@ -279,7 +298,8 @@ TEST(TimeGrowth, SavesWhatATwinWithoutTheLeakNeedsLess) {
   };
   for (const Kind& kind : {Kind{1, 1, kMiB, false, false}, Kind{1, 2, 2 * kMiB, true, false},
                            Kind{4, 3, kMiB, false, true}, Kind{4, 5, 2 * kMiB, true, false},
-                           Kind{8, 3, kMiB, true, true}, Kind{8, 5, 3 * kMiB, false, false}}) {
+                           Kind{8, 3, kMiB, true, true}, Kind{8, 5, 3 * kMiB, false, false},
+                           Kind{8, 4, kMiB, false, false, 512 * kMiB}}) {
     for (uint32_t seed = 1; seed <= 4; ++seed) {
       const Trace leaking = run(kind, seed, true);
       const double less = static_cast<double>(peak_of(leaking) - peak_of(run(kind, seed, false)));
@@ -294,6 +314,44 @@ TEST(TimeGrowth, SavesWhatATwinWithoutTheLeakNeedsLess) {
 TEST(TimeGrowth, HealthyServersHaveNone) {
   EXPECT_EQ(serve({}).alarms(), Ids{});
   EXPECT_EQ(serve({1, 40}).alarms(), Ids{});  // a cache that was filled
+}
+
+// The cache of answers is full after four fifths of the time; then the oldest answers go.
+TEST(TimeGrowth, ACacheThatIsFullHasEndedToGrow) {
+  for (const bool evicts : {true, false}) {
+    const Trace trace([evicts](Story& s, uint32_t) {
+      for (int i = 0; i < 16; ++i) s.alloc(8 * kMiB, s.setup());
+      std::deque<uint64_t> cache;
+      for (int request = 0; request < 200; ++request) {
+        for (int layer = 0; layer < 4; ++layer) s.free(s.alloc(2 * kMiB, s.forward(layer)));
+        if (request >= 160 && !evicts) continue;
+        cache.push_back(s.alloc(4 * kMiB, s.stack({"remember cache.py:77"})));
+        if (cache.size() <= 160) continue;
+        s.free(cache.front());
+        cache.pop_front();
+      }
+    });
+    EXPECT_EQ(trace.alarms(), Ids{}) << evicts;
+  }
+}
+
+// Two lines leave blocks: the saving is of both, so both are named.
+TEST(TimeGrowth, AllLinesOfTheSavingAreNamed) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 16; ++i) s.alloc(8 * kMiB, s.setup());
+    for (int request = 0; request < 200; ++request) {
+      for (int layer = 0; layer < 4; ++layer) s.free(s.alloc(8 * kMiB, s.forward(layer)));
+      s.alloc(2 * kMiB, s.stack({"answer server.py:58"}));
+      s.alloc(kMiB, s.stack({"count metrics.py:14"}));
+    }
+  });
+  const Finding f = trace.finding("creep");
+  ASSERT_FALSE(f.advice.empty());
+  EXPECT_NEAR(static_cast<double>(f.advice[0].saves_bytes), 600.0 * kMiB, 12.0 * kMiB);
+  EXPECT_NE(
+      f.advice[0].detail.find("server.py:58 allocates (400.0 MiB), metrics.py:14 (200.0 MiB)"),
+      std::string::npos)
+      << f.advice[0].detail;
 }
 
 // One request, whose cache is copied for each token, and freed when the request is finished.
