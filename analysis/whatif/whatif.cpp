@@ -247,7 +247,7 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
   w.recorded_capacity_ = best.limits.capacity;
   w.replay_ = replay_of(best, *model, w.own_conf_);
   w.log_ = std::make_unique<RequestLog>(std::move(*best.replay).take_log());
-  for (const Allocation& a : model->allocations) w.birth_ns_.push_back(a.birth_ns);
+  for (const Allocation& a : model->allocations) w.birth_ns_.push_back(a.birth_ns());
   w.set_baseline(*model, options.card_bytes != 0);
   w.add_notes(*model);
   return w;
