@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <span>
 #include <vector>
 
 #include "analysis/columns/data_column.h"
@@ -133,7 +134,14 @@ class AllocationColumns {
 
   // For the code that builds the columns. Times are known once finish() has set where they are
   // stored.
-  void add(const Allocation& allocation);
+  void add(const Allocation& allocation) { add({&allocation, 1}); }
+  void add(std::span<const Allocation> allocations);
+  // Begins to load what set_release() and set_death() write.
+  void prefetch_end(size_t i) const {
+    if (i >= size()) return;
+    __builtin_prefetch(&release_[i], 1);
+    __builtin_prefetch(&death_[i], 1);
+  }
   void set_release(size_t i, uint32_t event) { release_[i] = event; }
   void set_death(size_t i, uint32_t event) { death_[i] = event; }
   // One thread may call this while others read.
@@ -167,7 +175,7 @@ class AllocationColumns {
     // C++20 has no atomic_ref to const objects.
     return std::atomic_ref(const_cast<uint8_t&>(flags_[i])).load(std::memory_order_relaxed);
   }
-  uint32_t kind_of(const AllocationKind& kind);
+  uint32_t kind_of(const AllocationKind& kind, uint64_t hash);
   void grow_table();
 
   DataColumn<uint64_t> address_;
