@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "analysis/findings/run_growth.h"
+#include "analysis/history/minmax_pyramid.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
@@ -25,39 +26,51 @@ bool sets_up(StackRole role) {
 
 // The first allocation after the model has been set up.
 uint32_t first_of_work(const DeviceEvidence& d) {
-  uint32_t first = 0;
-  for (uint32_t i = 0; i < d.model->allocations.size(); ++i) {
-    const bool older = d.model->allocations.seeded(i);
-    if (older || sets_up(d.roles->of(d.model->allocations.stack(i)))) first = i + 1;
+  auto first = static_cast<uint32_t>(d.model->allocations.size());
+  for (; first != 0; --first) {
+    d.model->passed(first);
+    const bool older = d.model->allocations.seeded(first - 1);
+    if (older || sets_up(d.roles->of(d.model->allocations.stack(first - 1)))) break;
   }
   return first;
 }
 
-// The lowest level in each part, and what it was freed and allocated by.
+// A range of events, and the lowest level in it.
 struct Part {
-  uint64_t low_bytes = UINT64_MAX;
-  uint64_t born_bytes = 0;
-  uint64_t freed_bytes = 0;
+  uint32_t first = 0;
+  uint32_t end = 0;
+  uint64_t low_bytes = 0;
 };
 
 std::vector<Part> parts_of(const AllocationHistory& model, uint32_t first, uint32_t end) {
+  const MinMaxPyramid curves(model);
   std::vector<Part> parts(kParts);
-  uint64_t level = first == 0 ? 0 : model.totals_after(first - 1).allocated;
-  for (uint32_t e = first; e < end; ++e) {
-    model.passed(e);
-    Part& part = parts[uint64_t{e - first} * kParts / (end - first)];
-    const uint32_t s = model.subject[e];
-    if (model.change[e] == Change::kBirth) {
-      level += model.allocations.block_bytes(s);
-      part.born_bytes += model.allocations.block_bytes(s);
-    }
-    if (model.change[e] == Change::kRelease) {
-      level -= model.allocations.block_bytes(s);
-      part.freed_bytes += model.allocations.block_bytes(s);
-    }
-    part.low_bytes = std::min(part.low_bytes, level);
+  for (size_t i = 0; i < kParts; ++i) {
+    const auto begin_of = [&](size_t part) {
+      return first + static_cast<uint32_t>((part * (end - first) + kParts - 1) / kParts);
+    };
+    const uint32_t begin = begin_of(i);
+    const uint32_t next = begin_of(i + 1);
+    const Extremes extremes = curves.extremes(begin, next);
+    parts[i] = {begin, next, extremes.min[static_cast<size_t>(Curve::kAllocated)]};
   }
   return parts;
+}
+
+// Whether at least half of what each part allocates is freed in it: a program that only allocates
+// is still being set up.
+bool frees_most(const AllocationHistory& model, uint32_t row, const std::vector<Part>& parts) {
+  for (const Part& part : parts) {
+    uint64_t born_bytes = 0;
+    for (; row < model.allocations.size() && model.allocations.birth(row) < part.end; ++row) {
+      model.passed(row);
+      born_bytes += model.allocations.block_bytes(row);
+    }
+    const uint64_t before = part.first == 0 ? 0 : model.totals_after(part.first - 1).allocated;
+    const uint64_t freed_bytes = before + born_bytes - model.totals_after(part.end - 1).allocated;
+    if (freed_bytes < born_bytes / 2) return false;
+  }
+  return true;
 }
 
 // What was allocated all along, and is older than blocks of the same stack become that are freed:
@@ -130,13 +143,12 @@ std::optional<TimeGrowth> growth_over_time(const DeviceEvidence& d) {
   growth.gained_bytes = (growth.to_bytes - parts[1].low_bytes) / (kParts - 2) * kParts;
   growth.saved_bytes = growth.gained_bytes;
   if (growth.gained_bytes < std::max(kLeastGain, d.peak_bytes() / 20)) return std::nullopt;
-  for (size_t i = 0; i < kParts; ++i) {
-    // A program that only allocates is still being set up. One that works frees most of it.
-    if (parts[i].freed_bytes < parts[i].born_bytes / 2) return std::nullopt;
-    // Every part has its share: a cache that was filled has none at the end.
-    const uint64_t rise = i == 0 ? UINT64_MAX : parts[i].low_bytes - parts[i - 1].low_bytes;
+  // Every part has its share: a cache that was filled has none at the end.
+  for (size_t i = 1; i < kParts; ++i) {
+    const uint64_t rise = parts[i].low_bytes - parts[i - 1].low_bytes;
     if (rise < growth.gained_bytes / kParts / 4) return std::nullopt;
   }
+  if (!frees_most(*d.model, row, parts)) return std::nullopt;
   TimeGrowth told = growth;
   count_left(*d.model, row, end, told);
   // Otherwise it is one block that is replaced by larger ones, for instance.
