@@ -24,8 +24,10 @@ CaptureOrder::CaptureOrder(std::vector<FrameworkEvent> segments, Sink sink)
 
 void CaptureOrder::add(std::span<const FrameworkEvent> rows, int64_t next_ns) {
   if (first_ == held_.size() && std::is_sorted(rows.begin(), rows.end(), earlier)) {
-    size_t passed = 0;
-    while (passed < rows.size() && rows[passed].time_ns <= next_ns) pass_on(rows[passed++]);
+    const auto later = std::partition_point(
+        rows.begin(), rows.end(), [&](const FrameworkEvent& e) { return e.time_ns <= next_ns; });
+    const auto passed = static_cast<size_t>(later - rows.begin());
+    pass_on(rows.first(passed));
     rows = rows.subspan(passed);
   }
   if (rows.empty()) return;
@@ -49,26 +51,33 @@ void CaptureOrder::add(std::span<const FrameworkEvent> rows, int64_t next_ns) {
 }
 
 void CaptureOrder::pass_on_until(int64_t time_ns) {
-  for (; first_ < held_.size() && held_[first_].time_ns <= time_ns; ++first_) {
-    pass_on(held_[first_]);
-  }
+  const size_t begin = first_;
+  while (first_ < held_.size() && held_[first_].time_ns <= time_ns) ++first_;
+  pass_on(std::span(held_).subspan(begin, first_ - begin));
 }
 
-void CaptureOrder::pass_on(const FrameworkEvent& event) {
-  while (next_segment_ < segments_.size() && segments_[next_segment_].time_ns <= event.time_ns) {
-    sink_(segments_[next_segment_++]);
+void CaptureOrder::pass_on(std::span<const FrameworkEvent> rows) {
+  for (size_t i = 0; i < rows.size() && rows[i].time_ns < passed_ns_; ++i) ++too_late_;
+  if (!rows.empty()) passed_ns_ = std::max(passed_ns_, rows.back().time_ns);
+  while (!rows.empty()) {
+    auto end = rows.end();
+    if (next_segment_ < segments_.size()) {
+      end = std::lower_bound(rows.begin(), end, segments_[next_segment_], earlier);
+    }
+    if (end == rows.begin()) {
+      sink_({&segments_[next_segment_++], 1});
+      continue;
+    }
+    const auto before = static_cast<size_t>(end - rows.begin());
+    sink_(rows.first(before));
+    rows = rows.subspan(before);
   }
-  if (event.time_ns < passed_ns_) {
-    ++too_late_;
-  } else {
-    passed_ns_ = event.time_ns;
-  }
-  sink_(event);
 }
 
 void CaptureOrder::finish() {
   pass_on_until(INT64_MAX);
-  while (next_segment_ < segments_.size()) sink_(segments_[next_segment_++]);
+  if (next_segment_ < segments_.size()) sink_(std::span(segments_).subspan(next_segment_));
+  next_segment_ = segments_.size();
 }
 
 }  // namespace tidemark

@@ -17,7 +17,7 @@ namespace tidemark {
 
 class CaptureOrder {
  public:
-  using Sink = std::function<void(const FrameworkEvent&)>;
+  using Sink = std::function<void(std::span<const FrameworkEvent>)>;
 
   // `segments` are events from another source, in order of time, that are merged with the rows; at
   // equal times they come first.
@@ -31,7 +31,8 @@ class CaptureOrder {
   uint64_t too_late() const { return too_late_; }
 
  private:
-  void pass_on(const FrameworkEvent& event);
+  // They are sorted.
+  void pass_on(std::span<const FrameworkEvent> rows);
   void pass_on_until(int64_t time_ns);
 
   std::vector<FrameworkEvent> segments_;

@@ -62,6 +62,10 @@ std::optional<KeptOutputs> outputs_kept(const DeviceEvidence& d) {
   if (grows(d)) {
     for (const StackGrowth& g : d.steps.growing) growing.insert(g.stack);
   }
+  if (std::none_of(d.phases.begin(), d.phases.end(),
+                   [](const Phase& p) { return is_forward_only(p.kind); })) {
+    return std::nullopt;
+  }
   KeptOutputs kept;
   Rehearsal newest(*d.model);
   for (const Phase& phase : d.phases) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "analysis/findings/run_growth.h"
+#include "analysis/history/minmax_pyramid.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
@@ -29,10 +30,11 @@ bool sets_up(StackRole role) {
 
 // The first allocation after the model has been set up.
 uint32_t first_of_work(const DeviceEvidence& d) {
-  uint32_t first = 0;
-  for (uint32_t i = 0; i < d.model->allocations.size(); ++i) {
-    const bool older = d.model->allocations.seeded(i);
-    if (older || sets_up(d.roles->of(d.model->allocations.stack(i)))) first = i + 1;
+  auto first = static_cast<uint32_t>(d.model->allocations.size());
+  for (; first != 0; --first) {
+    d.model->passed(first);
+    const bool older = d.model->allocations.seeded(first - 1);
+    if (older || sets_up(d.roles->of(d.model->allocations.stack(first - 1)))) break;
   }
   return first;
 }
@@ -46,6 +48,20 @@ struct Span {
     return static_cast<size_t>(uint64_t{event - first} * kParts / (end - first));
   }
 };
+
+// Whether memory is higher in the last part than it was in the second, by all that is allocated:
+// most runs are done with here, without a look at their events.
+bool may_grow(const AllocationHistory& model, const Span& span, uint64_t least_bytes) {
+  const MinMaxPyramid curves(model);
+  const auto low_of = [&](uint64_t part) {
+    const auto begin_of = [&](uint64_t p) {
+      return span.first + static_cast<uint32_t>(p * (span.end - span.first) / kParts);
+    };
+    return curves.extremes(begin_of(part), begin_of(part + 1))
+        .min[static_cast<size_t>(Curve::kAllocated)];
+  };
+  return low_of(kParts - 1) >= low_of(1) + least_bytes;
+}
 
 // The stacks that allocate all along. What others allocate, once or twice, is a pool or a state.
 std::unordered_set<uint32_t> recurring_stacks(const AllocationHistory& model, uint32_t row,
@@ -161,6 +177,8 @@ std::optional<TimeGrowth> growth_over_time(const DeviceEvidence& d) {
   if (row + kLeastBirths > d.model->allocations.size()) return std::nullopt;
   const Span span{d.model->allocations.birth(row), end_of_work(*d.model)};
   if (span.end < span.first + kLeastBirths) return std::nullopt;
+  const uint64_t least_gain = std::max(kLeastGain, d.peak_bytes() / 20);
+  if (!may_grow(*d.model, span, least_gain / kParts * (kParts - 2))) return std::nullopt;
   const std::unordered_set<uint32_t> recurring = recurring_stacks(*d.model, row, span);
   std::vector<Part> parts = parts_of(*d.model, span, recurring);
   const Part last = parts.back();
@@ -178,7 +196,7 @@ std::optional<TimeGrowth> growth_over_time(const DeviceEvidence& d) {
   // The first requests are running in the first part already, and the last part grows to its end.
   growth.gained_bytes = (parts.back().low_bytes - parts[1].low_bytes) / (kParts - 2) * kParts;
   growth.saved_bytes = growth.gained_bytes;
-  if (growth.gained_bytes < std::max(kLeastGain, d.peak_bytes() / 20)) return std::nullopt;
+  if (growth.gained_bytes < least_gain) return std::nullopt;
   for (size_t i = 0; i < kParts; ++i) {
     // A program that only allocates is still being set up. One that works frees most of it.
     if (parts[i].freed_bytes < parts[i].born_bytes / 2) return std::nullopt;

@@ -11,9 +11,9 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "proto/base/address_table.h"
 #include "analysis/history/allocator_rules.h"
 #include "analysis/history/block_store.h"
+#include "proto/base/address_table.h"
 
 namespace tidemark {
 
@@ -23,9 +23,9 @@ struct Block {
   uint64_t address = 0;
   uint64_t size = 0;
   uint64_t requested = 0;  // falls when a free completes, so it can exceed what is allocated
-  uint32_t previous = 0;  // 0: first of its segment
-  uint32_t next = 0;      // 0: last of its segment
-  uint32_t owner = 0;     // the caller's value for an allocated block
+  uint32_t previous = 0;   // 0: first of its segment
+  uint32_t next = 0;       // 0: last of its segment
+  uint32_t owner = 0;      // the caller's value for an allocated block
   BlockUse use = BlockUse::kFree;
   bool expandable = false;  // part of a range that grows by mapping
   bool stray = false;       // in no known segment
@@ -36,7 +36,7 @@ struct Block {
 struct MemoryTotals {
   uint64_t allocated = 0;
   uint64_t requested = 0;  // falls when a free completes, so it can exceed what is allocated
-  uint64_t active = 0;  // allocated or pending
+  uint64_t active = 0;     // allocated or pending
   uint64_t reserved = 0;
 
   // Freed by the program, but another stream may still use it: not allocated, and not free either.
@@ -72,6 +72,12 @@ class BlockMap {
   uint32_t find(uint64_t address) {
     if (recent_ == 0 || blocks_[recent_].address != address) recent_ = by_address_.find(address);
     return recent_;
+  }
+  // Begin to load what an event at this address will read: first where its block is, then the
+  // block.
+  void prefetch_place(uint64_t address) const { by_address_.prefetch(address); }
+  void prefetch_block(uint64_t address) const {
+    __builtin_prefetch(&blocks_[by_address_.find(address)]);
   }
   // Calls use(const Block&) for every existing block, in no particular order.
   template <typename Use>

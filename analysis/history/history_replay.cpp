@@ -195,16 +195,21 @@ AllocationHistory HistoryReplay::finish() && {
 }
 
 void HistoryBuilder::add(const HistoryChanges& changes) {
-  auto born = changes.born.begin();
+  constexpr size_t kAhead = 12;
+  auto allocations = static_cast<uint32_t>(model_.allocations.size());  // before the event
+  model_.allocations.add(changes.born);
   auto segment = changes.segments.begin();
-  for (const HistoryChanges::Event& e : changes.events) {
+  for (size_t i = 0; i < changes.events.size(); ++i) {
+    const HistoryChanges::Event& e = changes.events[i];
+    if (i + kAhead < changes.events.size()) {
+      model_.allocations.prefetch_end(changes.events[i + kAhead].subject);
+    }
     const uint32_t event = model_.event_count();
-    states_.before_event(model_, static_cast<uint32_t>(model_.allocations.size()),
-                         static_cast<uint32_t>(model_.segment_changes.size()));
+    states_.before_event(model_, allocations, static_cast<uint32_t>(model_.segment_changes.size()));
     switch (e.change) {
       case Change::kBirth:
       case Change::kPending:
-        model_.allocations.add(*born++);
+        ++allocations;
         if (e.change == Change::kPending) model_.allocations.set_release(e.subject, event);
         break;
       case Change::kRelease:

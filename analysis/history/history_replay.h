@@ -107,6 +107,11 @@ class HistoryReplay {
   void seed(const SeedState& state, int64_t time_ns);
   // Seeded: of an allocation or a segment that is older than the recording.
   void apply(const FrameworkEvent& event, bool seeded = false);
+  // Begins to load what events read that come soon, and those that come next.
+  void prefetch(const FrameworkEvent& soon, const FrameworkEvent& next) const {
+    map_.prefetch_place(soon.address);
+    map_.prefetch_block(next.address);
+  }
   AllocationHistory finish() &&;
   // For callers that put its columns into files before the first event.
   AllocationHistory& model() { return builder_.model(); }

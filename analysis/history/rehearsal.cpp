@@ -35,9 +35,9 @@ uint64_t Rehearsal::peak_bytes() const {
   for (uint32_t e = 0; e < model_.event_count(); ++e) {
     const uint32_t s = model_.subject[e];
     if (model_.change[e] == Change::kBirth) {
-      level += model_.allocations[s].block_bytes;
+      level += model_.allocations.block_bytes(s);
     } else if (model_.change[e] == Change::kRelease) {
-      level -= model_.allocations[s].block_bytes;
+      level -= model_.allocations.block_bytes(s);
     }
     level -= left_out_[e];
     most = std::max(most, static_cast<int64_t>(level));

@@ -22,15 +22,15 @@ void StateKeyframes::add(AllocationHistory& model, uint32_t allocations, uint32_
   const StateKeyframe last = model.states.empty() ? StateKeyframe{} : model.states.back();
   // The event itself is not part of the state, although its allocation may already refer to it.
   const auto dead = [&](uint32_t a) { return model.allocations.death(a) < event; };
-  std::erase_if(live_, dead);
-  born_.clear();
+  std::erase_if(live_, [&](const Live& l) { return dead(l.row); });
+  const auto older = static_cast<std::ptrdiff_t>(live_.size());
   for (uint32_t a = last.allocations; a < allocations; ++a) {
-    if (!dead(a)) born_.push_back(a);
+    if (!dead(a)) live_.push_back({model.allocations.address(a), a});
   }
-  std::sort(born_.begin(), born_.end(), by_address(model));
-  const auto middle = static_cast<std::ptrdiff_t>(live_.size());
-  live_.insert(live_.end(), born_.begin(), born_.end());
-  std::inplace_merge(live_.begin(), live_.begin() + middle, live_.end(), by_address(model));
+  std::sort(live_.begin() + older, live_.end());
+  std::inplace_merge(live_.begin(), live_.begin() + older, live_.end());
+  rows_.clear();
+  for (const Live& l : live_) rows_.push_back(l.row);
   for (uint32_t row = last.segment_changes; row < segment_changes; ++row) ranges_.apply(model, row);
   const std::vector<SegmentRange> segments = ranges_.list();
 
@@ -42,7 +42,7 @@ void StateKeyframes::add(AllocationHistory& model, uint32_t allocations, uint32_
   frame.event = event;
   frame.allocations = allocations;
   frame.segment_changes = segment_changes;
-  model.state_live.append(live_.data(), live_.size());
+  model.state_live.append(rows_.data(), rows_.size());
   model.state_segments.append(segments.data(), segments.size());
   model.states.push_back(frame);
   next_ = uint64_t{event} + std::max<uint64_t>(kMinSpacing, live_.size() + 10 * segments.size());

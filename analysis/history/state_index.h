@@ -5,6 +5,7 @@
 // the event, minus the allocations freed and plus those made since.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <vector>
 
@@ -41,8 +42,13 @@ class StateKeyframes {
 
   uint64_t next_ = 0;  // event
   SegmentRanges ranges_;
-  std::vector<uint32_t> live_;  // of the last keyframe
-  std::vector<uint32_t> born_;
+  struct Live {
+    uint64_t address = 0;
+    uint32_t row = 0;
+    friend auto operator<=>(const Live&, const Live&) = default;
+  };
+  std::vector<Live> live_;  // of the last keyframe, sorted
+  std::vector<uint32_t> rows_;
 };
 
 }  // namespace tidemark

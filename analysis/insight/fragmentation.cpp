@@ -9,7 +9,7 @@ namespace tidemark {
 namespace {
 
 Pin pin_of(const Allocation& a, int64_t now_ns, const Dictionary& names) {
-  return {a.block_bytes, now_ns - a.birth_ns, names.stack_text(a.stack)};
+  return {a.block_bytes, now_ns - a.birth_ns(), names.stack_text(a.stack)};
 }
 
 PinnedHole pinned(const AllocationHistory& model, const MemoryState& state, const Hole& hole,

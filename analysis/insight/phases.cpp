@@ -162,8 +162,8 @@ Peak peak_within(const AllocationHistory& model, uint32_t first, uint32_t last) 
   for (uint32_t e = first; e < last; ++e) {
     model.passed(e);
     const uint32_t s = model.subject[e];
-    if (model.change[e] == Change::kBirth) level += model.allocations[s].block_bytes;
-    if (model.change[e] == Change::kRelease) level -= model.allocations[s].block_bytes;
+    if (model.change[e] == Change::kBirth) level += model.allocations.block_bytes(s);
+    if (model.change[e] == Change::kRelease) level -= model.allocations.block_bytes(s);
     if (level > peak.bytes) peak = {level, model.time_ns[e], e};
   }
   return peak;

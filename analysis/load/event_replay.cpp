@@ -159,7 +159,7 @@ void EventReplay::replay_seeds() {
 }
 
 void EventReplay::replay_events() {
-  for (FrameworkEvent& event : others_.async) take(event);
+  take(others_.async);
   if (blocks_.empty()) return;
   if (is_snapshot()) {
     replay_snapshot();
@@ -204,7 +204,7 @@ void EventReplay::replay_capture() {
     next_ns[i] = std::min(next_ns[i + 1], blocks_[i + 1].first_ns);
   }
   EventBlocks blocks(reader_, blocks_, splits_work_);
-  CaptureOrder order(std::move(others_.segments), [this](FrameworkEvent event) { take(event); });
+  CaptureOrder order(std::move(others_.segments), [this](auto events) { take(events); });
   for (size_t i = 0; i < blocks_.size(); ++i) {
     order.add(blocks.next(), next_ns[i]);
     advance_(blocks_[i].rows);
@@ -213,8 +213,24 @@ void EventReplay::replay_capture() {
   damage_ += blocks.damage();
 }
 
-void EventReplay::take(FrameworkEvent& event) {
-  event.time_ns = sane(event.time_ns);
+void EventReplay::take(std::span<const FrameworkEvent> events) {
+  constexpr size_t kSoon = 16;
+  constexpr size_t kNext = 6;
+  for (size_t i = 0; i < events.size(); ++i) {
+    if (i + kSoon < events.size() && last_ != nullptr && last_->replay) {
+      last_->replay->prefetch(events[i + kSoon], events[i + kNext]);
+    }
+    take(events[i]);
+  }
+}
+
+void EventReplay::take(const FrameworkEvent& event) {
+  if (event.time_ns != sane(event.time_ns)) {
+    FrameworkEvent changed = event;
+    changed.time_ns = sane(event.time_ns);
+    take(changed);
+    return;
+  }
   if (DeviceState* const d = device(event.device); d != nullptr) {
     replay_of(*d, event.device).apply(event);
   } else {

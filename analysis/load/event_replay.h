@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "analysis/history/history_replay.h"
@@ -54,7 +55,8 @@ class EventReplay {
   void replay_events();
   void replay_snapshot();
   void replay_capture();
-  void take(FrameworkEvent& event);
+  void take(std::span<const FrameworkEvent> events);
+  void take(const FrameworkEvent& event);
   // Null if there are too many.
   DeviceState* device(int64_t ordinal);
   HistoryReplay& replay_of(DeviceState& device, int64_t ordinal);

@@ -35,7 +35,8 @@ bool allocated_after(const ProcessModel& process, int64_t time_ns) {
   const auto& driver = process.driver.allocations;
   if (!driver.empty() && driver.back().birth_ns > time_ns) return true;
   return std::any_of(process.framework.begin(), process.framework.end(), [&](const auto& h) {
-    return h.allocations.size() != 0 && h.allocations[h.allocations.size() - 1].birth_ns > time_ns;
+    return h.allocations.size() != 0 &&
+           h.allocations[h.allocations.size() - 1].birth_ns() > time_ns;
   });
 }
 

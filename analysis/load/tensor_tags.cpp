@@ -23,12 +23,12 @@ std::vector<TaggedRow> tagged_rows(const AllocationHistory& model, std::vector<T
     // The last allocation at this address from before the tag.
     const auto behind = std::partition_point(order.begin(), order.end(), [&](uint32_t i) {
       const Allocation& a = model.allocations[i];
-      return a.address < tag.address || (a.address == tag.address && a.birth_ns <= tag.time_ns);
+      return a.address < tag.address || (a.address == tag.address && a.birth_ns() <= tag.time_ns);
     });
     if (behind == order.begin()) continue;
     const uint32_t row = *std::prev(behind);
     const Allocation a = model.allocations[row];
-    if (a.address == tag.address && tag.time_ns < a.death_ns) {
+    if (a.address == tag.address && tag.time_ns < a.death_ns()) {
       tagged.push_back({row, tag.category});
     }
   }

@@ -246,7 +246,7 @@ bool ProcessModel::was_killed() const {
 }
 
 uint32_t ProcessModel::nn_module_of(const Allocation& a) const {
-  const uint32_t owner = labels.owner_of(a.address, a.birth_ns, a.death_ns);
+  const uint32_t owner = labels.owner_of(a.address, a.birth_ns(), a.death_ns());
   return owner != 0 ? owner : a.nn_module;
 }
 

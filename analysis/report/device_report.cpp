@@ -158,7 +158,7 @@ std::vector<LabelShare> shares_by_label(const ProcessModel& process, const Alloc
   for (const uint32_t i : state.live) {
     if (state.is_pending(model, i)) continue;
     const Allocation a = model.allocations[i];
-    sums.add(a.address, a.block_bytes, a.birth_ns, a.death_ns);
+    sums.add(a.address, a.block_bytes, a.birth_ns(), a.death_ns());
   }
   return sums.shares();
 }

@@ -137,9 +137,14 @@ Peak used_peak_of_card(const TraceModel& model, const ProcessModel& process, int
 
 bool knows_requests(const AllocationHistory& model) {
   constexpr uint32_t kMostLookedAt = 16384;
+  const AllocationColumns& all = model.allocations;
+  const bool any = std::any_of(all.kinds().begin(), all.kinds().end(),
+                               [](const AllocationKind& k) { return k.requested_bytes == 0; });
+  if (!any) return true;
   uint32_t unknown_until = 0;
-  for (const Allocation& a : model.allocations) {
-    if (a.requested_bytes == 0 && !a.seeded) unknown_until = std::max(unknown_until, a.death);
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all.requested_bytes(i) != 0 || all.seeded(i)) continue;
+    unknown_until = std::max(unknown_until, all.death(i));
   }
   if (unknown_until == 0) return true;
   if (unknown_until > std::min(kMostLookedAt, model.event_count() - 1)) return false;

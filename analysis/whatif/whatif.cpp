@@ -45,8 +45,9 @@ AllocatorSettings settings_of(const ProcessModel& process, std::string& conf) {
 }
 
 bool sizes_missing(const AllocationHistory& model) {
-  return std::none_of(model.allocations.begin(), model.allocations.end(),
-                      [](const Allocation& a) { return a.requested_bytes != 0; });
+  const DataColumn<AllocationKind>& kinds = model.allocations.kinds();
+  return std::none_of(kinds.begin(), kinds.end(),
+                      [](const AllocationKind& k) { return k.requested_bytes != 0; });
 }
 
 // The driver's view of torch's segments: their changes in order of time.
@@ -91,15 +92,19 @@ uint64_t other_use(const ProcessModel& process, int64_t device, const Allocation
 bool plausible(const AllocationHistory& model) {
   constexpr uint64_t kMostBytes = uint64_t{1} << 44;
   constexpr uint64_t kHighestAddress = uint64_t{1} << 57;
-  const auto allocation = [](const Allocation& a) {
-    return a.requested_bytes <= kMostBytes && a.block_bytes <= kMostBytes &&
-           a.address <= kHighestAddress;
+  const auto kind = [](const AllocationKind& k) {
+    return k.requested_bytes <= kMostBytes && k.block_bytes <= kMostBytes;
   };
+  const AllocationColumns& all = model.allocations;
+  for (size_t i = 0; i < all.size(); ++i) {
+    model.passed(i);
+    if (all.address(i) > kHighestAddress) return false;
+  }
   const auto segment = [](const SegmentChange& s) {
     return s.size_bytes <= kMostBytes && s.address <= kHighestAddress;
   };
   const auto failure = [](const FailedAllocation& f) { return f.requested_bytes <= kMostBytes; };
-  return std::all_of(model.allocations.begin(), model.allocations.end(), allocation) &&
+  return std::all_of(all.kinds().begin(), all.kinds().end(), kind) &&
          std::all_of(model.segment_changes.begin(), model.segment_changes.end(), segment) &&
          std::all_of(model.failures.begin(), model.failures.end(), failure);
 }
@@ -247,7 +252,7 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
   w.recorded_capacity_ = best.limits.capacity;
   w.replay_ = replay_of(best, *model, w.own_conf_);
   w.log_ = std::make_unique<RequestLog>(std::move(*best.replay).take_log());
-  for (const Allocation& a : model->allocations) w.birth_ns_.push_back(a.birth_ns);
+  for (const Allocation& a : model->allocations) w.birth_ns_.push_back(a.birth_ns());
   w.set_baseline(*model, options.card_bytes != 0);
   w.add_notes(*model);
   return w;

@@ -1,5 +1,6 @@
 #include "export/snapshot/snapshot_events.h"
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -58,7 +59,8 @@ void for_each_event(const ExportProcess& process,
     }
     return;
   }
-  CaptureOrder order(segments_of_driver(process, decoder), use);
+  CaptureOrder order(segments_of_driver(process, decoder),
+                     [&](auto events) { std::for_each(events.begin(), events.end(), use); });
   for_each_rows([&](auto rows) { order.add(rows); });
   order.finish();
 }

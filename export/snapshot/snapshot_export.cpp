@@ -151,7 +151,7 @@ class SnapshotWriter {
         [&](auto rows, const BlockRef&) { tags.insert(tags.end(), rows.begin(), rows.end()); });
     for (const auto& [row, category] : tagged_rows(*history, std::move(tags))) {
       const Allocation a = history->allocations[row];
-      categories[{a.address, a.birth_ns}] = category;
+      categories[{a.address, a.birth_ns()}] = category;
     }
     return categories;
   }

@@ -126,7 +126,7 @@ void put_allocation(TableSink& sink, const TableSource& source, const Allocation
   sink.text_or_null(process.name(a.compile_context));
   sink.text_or_null(process.name(a.metadata));
   sink.integer(a.seeded ? 1 : 0);
-  sink.text_or_null(process.name(process.model->labels.of(a.address, a.birth_ns, a.death_ns)));
+  sink.text_or_null(process.name(process.model->labels.of(a.address, a.birth_ns(), a.death_ns())));
   sink.text_or_null(process.model->names.nn_module_text(process.model->nn_module_of(a)));
   sink.end_row();
 }

@@ -232,6 +232,11 @@ class Categorizer {
   // A layer that keeps several blocks of a workspace's size, on one stream, keeps its results.
   void survey_results() {
     std::map<std::pair<uint32_t, uint64_t>, uint32_t> counts;  // by stack and stream
+    const auto& kinds = model_.allocations.kinds();
+    if (std::none_of(kinds.begin(), kinds.end(),
+                     [](const AllocationKind& k) { return is_workspace_size(k.asked_bytes()); })) {
+      return;
+    }
     for (size_t i = 0; i < model_.allocations.size(); ++i) {
       const Allocation& a = model_.allocations[i];
       if (a.seeded || !stays(a) || !is_workspace_size(a.asked_bytes())) continue;

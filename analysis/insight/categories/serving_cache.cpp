@@ -39,15 +39,20 @@ void ServingCache::survey(const std::unordered_set<uint64_t>& parameter_sizes,
                           std::unordered_set<uint64_t>& kept_sizes) {
   constexpr size_t kSizesOfModel = 3;
   index_passes();
-  std::unordered_map<uint32_t, std::pair<size_t, uint32_t>> in_pass;  // stack -> pass, blocks
+  std::vector<std::pair<size_t, uint32_t>> in_pass(named_.size());    // by stack: pass, blocks
   std::unordered_map<uint32_t, std::unordered_set<uint64_t>> copied;  // stack -> parameter sizes
+  std::vector<bool> noted(model_.allocations.kinds().size());  // kinds whose size is in kept_sizes
   for (size_t i = 0; i < model_.allocations.size(); ++i) {
     model_.passed(i);
     const Allocation& a = model_.allocations[i];
     if (a.seeded || passes_in(a.birth, a.release) == 0) continue;
     const StackRole role = roles_.of(a.stack);
     if (role == StackRole::kModuleSetUp || role == StackRole::kLoading) continue;
-    if (a.block_bytes > kSmallBytes) kept_sizes.insert(a.asked_bytes());
+    if (const uint32_t kind = model_.allocations.kind(i);
+        a.block_bytes > kSmallBytes && !noted[kind]) {
+      noted[kind] = true;
+      kept_sizes.insert(a.asked_bytes());
+    }
     if (role == StackRole::kUser && parameter_sizes.contains(a.asked_bytes())) {
       auto& sizes = copied[a.stack];
       sizes.insert(a.asked_bytes());
@@ -80,7 +85,7 @@ void ServingCache::find_concatenations() {
     uint32_t freed = 0;         // when the last one of this length is
     uint32_t freed_before = 0;  // of the length before
   };
-  std::unordered_map<uint32_t, Chain> chains;
+  std::vector<Chain> chains(named_.size());  // by stack
   for (size_t i = 0; i < model_.allocations.size(); ++i) {
     model_.passed(i);
     const Allocation& a = model_.allocations[i];

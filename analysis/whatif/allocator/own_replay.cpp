@@ -44,8 +44,7 @@ const SegmentChange* OwnReplay::segment_at(uint64_t address) const {
 
 RequestedBlock OwnReplay::block_of(const Allocation& a) const {
   // Rows from before the bridge was attached have the block size, not the requested size.
-  RequestedBlock block{a.asked_bytes(), a.stream,
-                       a.pool};
+  RequestedBlock block{a.asked_bytes(), a.stream, a.pool};
   if (!a.seeded && (a.pool != 0 || !private_pools_)) return block;
   if (const SegmentChange* segment = segment_at(a.address)) {
     block.pool = segment->pool;
@@ -214,7 +213,7 @@ void OwnReplay::compare(uint32_t event, uint32_t row, bool served) {
   const bool reserved_differs = reserved != recorded_reserved_;
   if ((moved || reserved_differs) && match_.errors() == 0) {
     match_.first_mismatch = event;
-    match_.first_mismatch_ns = a.birth_ns;
+    match_.first_mismatch_ns = a.birth_ns();
     match_.first_reserves_more = served && reserved >= recorded_reserved_;
   }
   ++match_.blocks;

@@ -5,6 +5,16 @@
 
 namespace tidemark {
 
+namespace {
+
+// Whether the limit may have changed anything. If it did not, no higher one does.
+bool may_have_met_limit(const AllocatorSettings& settings, const AllocatorCounts& counts) {
+  return settings.gc_threshold > 0 || settings.fail_before_driver || counts.retries != 0 ||
+         counts.driver_frees != 0;
+}
+
+}  // namespace
+
 void OwnSearch::use_version(TorchVersion version) {
   settings_.version = version;
   settings_.rules.one_division_rounds = !version.at_least(4);
@@ -100,6 +110,8 @@ uint64_t OwnSearch::search(Bounds bounds, uint64_t first, bool by_driver) const 
     }
     if (match.first_reserves_more) {
       bounds.highest = limit - 1;
+    } else if (!may_have_met_limit(settings_, attempt.allocator().counts())) {
+      break;
     } else {
       bounds.lowest = limit + 1;
     }

@@ -35,7 +35,9 @@ TEST(CaptureOrder, IsTheOrderOfTimes) {
     }
     for (const bool is_known : {false, true}) {
       std::vector<uint64_t> found;
-      CaptureOrder order({}, [&](const FrameworkEvent& e) { found.push_back(e.address); });
+      CaptureOrder order({}, [&](auto events) {
+        for (const FrameworkEvent& e : events) found.push_back(e.address);
+      });
       for (size_t i = 0; i < file.size();) {
         const size_t size = std::min<size_t>(file.size() - i, 1 + dice() % 300);
         order.add({file.data() + i, size}, is_known ? next_ns[i + size] : INT64_MIN);
@@ -51,7 +53,9 @@ TEST(CaptureOrder, IsTheOrderOfTimes) {
 
 TEST(CaptureOrder, PassesOnAtOnceWhatNoLaterRowPrecedes) {
   std::vector<uint64_t> found;
-  CaptureOrder order({}, [&](const FrameworkEvent& e) { found.push_back(e.address); });
+  CaptureOrder order({}, [&](auto events) {
+    for (const FrameworkEvent& e : events) found.push_back(e.address);
+  });
   const FrameworkEvent rows[] = {at(1, 1), at(2, 2), at(9, 3)};
   order.add(rows, 2);
   EXPECT_EQ(found, (std::vector<uint64_t>{1, 2}));
@@ -62,8 +66,9 @@ TEST(CaptureOrder, PassesOnAtOnceWhatNoLaterRowPrecedes) {
 
 TEST(CaptureOrder, OtherEventsComeBetweenAndFirst) {
   std::vector<uint64_t> found;
-  CaptureOrder order({at(5, 100), at(20, 101), at(99, 102)},
-                     [&](const FrameworkEvent& e) { found.push_back(e.address); });
+  CaptureOrder order({at(5, 100), at(20, 101), at(99, 102)}, [&](auto events) {
+    for (const FrameworkEvent& e : events) found.push_back(e.address);
+  });
   const FrameworkEvent rows[] = {at(1, 1), at(20, 3), at(5, 2)};
   order.add(rows);
   order.finish();
@@ -72,7 +77,9 @@ TEST(CaptureOrder, OtherEventsComeBetweenAndFirst) {
 
 TEST(CaptureOrder, RowsThatComeMuchTooLateAreKeptAndCounted) {
   std::vector<uint64_t> found;
-  CaptureOrder order({}, [&](const FrameworkEvent& e) { found.push_back(e.address); });
+  CaptureOrder order({}, [&](auto events) {
+    for (const FrameworkEvent& e : events) found.push_back(e.address);
+  });
   const FrameworkEvent early[] = {at(0, 1), at(10'000'000'000, 2)};
   const FrameworkEvent late[] = {at(-5, 3)};
   order.add(early);

@@ -66,7 +66,7 @@ bool same_state(const MemoryState& a, const MemoryState& b) {
 bool same_allocation(const Allocation& a, const Allocation& b) {
   return a.address == b.address && a.block_bytes == b.block_bytes &&
          a.requested_bytes == b.requested_bytes && a.stream == b.stream &&
-         a.birth_ns == b.birth_ns && a.death_ns == b.death_ns && a.birth == b.birth &&
+         a.birth_ns() == b.birth_ns() && a.death_ns() == b.death_ns() && a.birth == b.birth &&
          a.release == b.release && a.death == b.death && a.stack == b.stack &&
          a.compile_context == b.compile_context && a.metadata == b.metadata && a.pool == b.pool &&
          a.category == b.category && a.seeded == b.seeded;

@@ -153,10 +153,10 @@ uint64_t compare(const Loaded& loaded, const WindowLog& log, uint64_t count, uin
     const MemoryTotals totals = history.totals_after(event);
     if (totals.allocated != truth.allocated || totals.requested != truth.requested ||
         totals.reserved != truth.reserved) {
-      ADD_FAILURE() << "entry " << i << " of " << count << ", " << compared << " in the window: "
-                    << totals.allocated << " " << totals.requested << " " << totals.reserved
-                    << " instead of " << truth.allocated << " " << truth.requested << " "
-                    << truth.reserved;
+      ADD_FAILURE() << "entry " << i << " of " << count << ", " << compared
+                    << " in the window: " << totals.allocated << " " << totals.requested << " "
+                    << totals.reserved << " instead of " << truth.allocated << " "
+                    << truth.requested << " " << truth.reserved;
       return compared;
     }
     ++compared;
@@ -188,9 +188,9 @@ void expect_whole_state(const Loaded& loaded) {
   EXPECT_EQ(loaded.model.start_ns, begin);
   for (const Allocation& a : process.framework.at(0).allocations) {
     if (a.seeded) {
-      EXPECT_EQ(a.birth_ns, begin);
+      EXPECT_EQ(a.birth_ns(), begin);
     } else {
-      EXPECT_GT(a.birth_ns, begin);
+      EXPECT_GT(a.birth_ns(), begin);
     }
   }
   for (const DriverAllocation& a : process.driver.allocations) {
@@ -238,7 +238,7 @@ void expect_names(const Loaded& loaded) {
   };
   std::vector<std::string> names;
   for (const Allocation& a : process.framework.at(0).allocations) {
-    if (const auto name = named(a.address, a.birth_ns, a.death_ns); !name.empty()) {
+    if (const auto name = named(a.address, a.birth_ns(), a.death_ns()); !name.empty()) {
       names.push_back(name);
       EXPECT_TRUE(a.seeded);
       EXPECT_EQ(a.block_bytes, 512U);

@@ -275,7 +275,8 @@ TEST_F(Moments, BlocksAgeBetweenEvents) {
   ASSERT_GT(next_ns, born_ns + 2);
   selection_.set_time(*model_, 0, (born_ns + next_ns) / 2);
   Allocation block;
-  block.birth_ns = m.time_ns[5'000];
+  block.times = m.time_ns.data();
+  block.birth = 5'000;
   const std::optional<int64_t> age_ns = selection_.cursor.age_ns(*model_, block);
   ASSERT_TRUE(age_ns);
   EXPECT_NEAR(static_cast<double>(*age_ns), (next_ns - born_ns) / 2, 2);
@@ -283,7 +284,7 @@ TEST_F(Moments, BlocksAgeBetweenEvents) {
   EXPECT_FALSE(selection_.cursor.age_ns(*model_, block)) << "older than the recording";
   EXPECT_EQ(selection_.cursor.age_text(*model_, block), "older than the recording");
   block.seeded = false;
-  block.birth_ns = m.time_ns[5'001];
+  block.birth = 5'001;
   EXPECT_EQ(selection_.cursor.age_ns(*model_, block), 0);
 }
 

@@ -216,7 +216,7 @@ Rgb StackPicture::colour_of(const StackBand& band) const {
       return size_colour(a.block_bytes);
     case ColourBy::kAge: {  // how old it becomes
       const int64_t span = index->model->trace.end_ns - index->model->trace.start_ns;
-      return age_colour(std::min(a.death_ns, index->model->trace.end_ns) - a.birth_ns, span);
+      return age_colour(std::min(a.death_ns(), index->model->trace.end_ns) - a.birth_ns(), span);
     }
     case ColourBy::kModule:
       return stack_colour(index->model->process_of(lane()).nn_module_of(a));

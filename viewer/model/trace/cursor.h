@@ -30,7 +30,7 @@ class Cursor {
   // Of a block; nothing: it is older than the recording. None is negative, also while the memory
   // shown is behind the cursor.
   std::optional<int64_t> age_ns(const Model& model, const Allocation& block) const {
-    return age_ns(model, block.birth_ns, block.seeded);
+    return age_ns(model, block.birth_ns(), block.seeded);
   }
   // "4.76 ms old", or "older than the recording".
   std::string age_text(const Model& model, const Allocation& block) const;

@@ -1,5 +1,10 @@
 #include "viewer/model/trace/loader.h"
 
+#ifndef __EMSCRIPTEN__
+#include <sys/resource.h>
+#include <unistd.h>
+#endif
+
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -21,6 +26,15 @@ constexpr const char* kNoMemory = ": not enough memory on this machine to open i
 constexpr const char* kNoMemoryInBrowser =
     ": needs more memory than the browser gives to a page; open it with tidemark-view, the native "
     "viewer";
+
+// Loading needs at least two cores, and what it finds replaces the preview.
+void leave_cores_to_others() {
+#ifndef __EMSCRIPTEN__
+  constexpr int kNice = 10;
+  // Of this thread alone, as in Linux every thread has its own.
+  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);
+#endif
+}
 
 }  // namespace
 
@@ -76,6 +90,7 @@ struct Loader::Job {
     stage = "reading";
     std::atomic<bool> stop_preview{false};
     const Work sketch({[&] {
+      leave_cores_to_others();
       make_preview(source->readers, stop_preview, [this](const Preview& p) { publish(p); });
     }});
     Result<TraceModel> trace = load_trace(source->readers, [this](double share) {
@@ -161,8 +176,8 @@ struct Loader::Job {
 
 Loader::Loader(std::function<void()> wake) : wake_(std::move(wake)) {}
 
-// The work shares the ownership of its job. It must be joined here: if the job were destroyed in the
-// work's thread, the thread would join itself.
+// The work shares the ownership of its job. It must be joined here: if the job were destroyed in
+// the work's thread, the thread would join itself.
 Loader::~Loader() {
   abandon();
   for (const std::shared_ptr<Job>& job : abandoned_) job->work.join();
@@ -195,8 +210,7 @@ void Loader::start(const std::string& path, std::optional<RankChoice> choice) {
   job_->choice = std::move(choice);
   job_->wake = wake_;
   job_->work = Work({[job = job_] { job->run(&Job::read); }, [job = job_] { job->run(&Job::look); },
-                     [job = job_] { job->run(&Job::conclude); },
-                     [job = job_] { job->finish(); }});
+                     [job = job_] { job->run(&Job::conclude); }, [job = job_] { job->finish(); }});
 }
 
 double Loader::progress() const {

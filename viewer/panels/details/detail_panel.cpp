@@ -35,19 +35,19 @@ void DetailPanel::draw_facts(const Model& model, const Lane& lane, const Allocat
   } else {
     fact("category", in_words(category_name(a.category)), column);
   }
-  fact("allocated", a.seeded ? "before the recording began" : since(a.birth_ns), column);
+  fact("allocated", a.seeded ? "before the recording began" : since(a.birth_ns()), column);
   if (a.release == kNever) {
     fact("freed", "not before the recording ended", column);
   } else {
     const int64_t freed_ns = lane.memory->time_ns[a.release];
     fact("freed", since(freed_ns), column);
-    const std::string life = span_text(static_cast<double>(freed_ns - a.birth_ns));
+    const std::string life = span_text(static_cast<double>(freed_ns - a.birth_ns()));
     fact("lifetime", a.seeded ? "longer than " + life : life, column);
     if (a.death == kNever) {
       fact("pending", "until the recording ended: another stream may still use it", column);
     } else if (a.death != a.release + 1) {
       fact("pending",
-           span_text(static_cast<double>(a.death_ns - freed_ns)) +
+           span_text(static_cast<double>(a.death_ns() - freed_ns)) +
                " between the free and its completion",
            column);
     }
@@ -56,7 +56,7 @@ void DetailPanel::draw_facts(const Model& model, const Lane& lane, const Allocat
   fact("stream", stream_text(a.stream, a.pool), column);
   const Dictionary& names = model.process_of(lane).names;
   const Labels& labels = model.process_of(lane).labels;
-  if (const uint32_t name = labels.of(a.address, a.birth_ns, a.death_ns); name != 0) {
+  if (const uint32_t name = labels.of(a.address, a.birth_ns(), a.death_ns()); name != 0) {
     fact("named", names.string(name), column);
   }
   if (a.compile_context != 0) fact("compiled in", names.string(a.compile_context), column);

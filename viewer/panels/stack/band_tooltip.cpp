@@ -25,10 +25,10 @@ void explain_block(const StackPicture& picture, const StackBand& band, const std
            : fmt::format("{}, requested {}", bytes, size_text(a.requested_bytes)));
   text(words.headline(a.stack, a.seeded));
   const auto at = [&](int64_t ns) { return instant_text(since_start(model, ns), model.span_ns()); };
-  std::string life = a.seeded ? "older than the recording" : "from " + at(a.birth_ns);
+  std::string life = a.seeded ? "older than the recording" : "from " + at(a.birth_ns());
   life += a.death == kNever ? ", to the end"
-          : a.seeded        ? ", until " + at(a.death_ns)
-                            : ", for " + span_text(static_cast<double>(a.death_ns - a.birth_ns));
+          : a.seeded        ? ", until " + at(a.death_ns())
+                     : ", for " + span_text(static_cast<double>(a.death_ns() - a.birth_ns()));
   const std::string kind = lane.of_driver
                                ? owner_title(model.process_of(lane).names.string(a.metadata))
                                : in_words(category_name(a.category));
