@@ -126,6 +126,18 @@ fetch_viewer_sources() {
   "$root/scripts/fetch_gui_sources.sh" || say "tidemark: the viewer is left out (see above)"
 }
 
+# The page needs Emscripten 3.1 or later; Debian 11 has 2.0. Looks at the installed one, else at the one
+# that apt would install.
+emscripten_is_old() {
+  local version=
+  if is_there em++; then
+    version=$(em++ --version | sed -nE '1s/.* ([0-9]+\.[0-9.]+).*/\1/p')
+  elif command -v apt-cache >/dev/null; then
+    version=$(apt-cache policy emscripten | sed -nE 's/^ *Candidate: ([0-9.]+).*/\1/p')
+  fi
+  [ -n "$version" ] && [ "$(printf '3.1\n%s\n' "$version" | sort -V | sed -n 1p)" != 3.1 ]
+}
+
 # preset_options PRESET: what `cmake --preset` would set, for a CMake older than 3.21 (Debian 11).
 preset_options() {
   python3 -B - "$root" "$1" <<'END'
