@@ -112,13 +112,15 @@ install_missing() {
   fi
   say "installing: ${missing[*]}"
   "${as_root[@]}" apt-get update -qq
-  # Debian 11 has no package of CLI11.
+  # Debian 11 has no package of CLI11: its source is unpacked, which takes xz.
+  local cli11=
   if [[ " ${missing[*]} " == *" libcli11-dev "* ]] && ! apt-cache show libcli11-dev >/dev/null 2>&1; then
-    "$root/scripts/fetch_gui_sources.sh" --cli11
-    mapfile -t missing < <(missing_packages 1 "$@")
+    cli11=fetched
+    mapfile -t missing < <(printf '%s\n' "${missing[@]}" xz-utils | grep -vx libcli11-dev)
   fi
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
     apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  [ -z "$cli11" ] || "$root/scripts/fetch_gui_sources.sh" --cli11
 }
 
 # Without the viewer's sources, everything else is built.
