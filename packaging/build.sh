@@ -13,8 +13,7 @@ out=$PWD/out/$arch
 tree=$PWD/stage-$arch
 
 compile() {
-  local options=(-G Ninja -DCMAKE_BUILD_TYPE=Release -DTIDEMARK_PORTABLE=ON -DTIDEMARK_TESTS=OFF
-    -DTIDEMARK_GROUPS=ON)
+  local options=(-G Ninja -DCMAKE_BUILD_TYPE=Release -DTIDEMARK_PORTABLE=ON -DTIDEMARK_TESTS=OFF)
   [ "$arch" = "$(uname -m)" ] ||
     options+=(-DCMAKE_TOOLCHAIN_FILE="$source/cmake/cross.cmake" -DTIDEMARK_CROSS="$arch")
   [ -z "${CCACHE_DIR-}" ] ||
