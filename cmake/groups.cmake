@@ -12,7 +12,10 @@ function(tidemark_compile_in_groups)
     get_target_property(folder ${target} SOURCE_DIR)
     list(FILTER sources INCLUDE REGEX "^[a-z_/]+[.]cpp$")
     execute_process(COMMAND python3 -B ${script} ${sources} WORKING_DIRECTORY ${folder}
-                    OUTPUT_VARIABLE groups COMMAND_ERROR_IS_FATAL ANY)
+                    OUTPUT_VARIABLE groups RESULT_VARIABLE failed)
+    if(failed)
+      message(FATAL_ERROR "${script} failed on ${folder}")
+    endif()
     string(REGEX MATCHALL "[0-9]+" groups "${groups}")
     foreach(source group IN ZIP_LISTS sources groups)
       set_source_files_properties(${folder}/${source} TARGET_DIRECTORY ${target}

@@ -13,7 +13,10 @@ set(TIDEMARK_PAGE "${PROJECT_SOURCE_DIR}/build/web/tidemark-view.html" CACHE FIL
     "The page to install")
 install(FILES ${TIDEMARK_PAGE} DESTINATION share/tidemark OPTIONAL)
 if(TIDEMARK_PORTABLE)
-  tidemark_portable(tidemark_cli tidemark_view sample_leak simgpu_cuda simgpu_cupti simgpu_nvml)
+  tidemark_portable(tidemark_cli sample_leak simgpu_cuda simgpu_cupti simgpu_nvml)
+  if(TARGET tidemark_view)
+    tidemark_portable(tidemark_view)
+  endif()
 endif()
 # For `tidemark doctor`: a program that it records, and the simulated GPU for it.
 install(TARGETS sample_leak RUNTIME DESTINATION lib/tidemark)

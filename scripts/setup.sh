@@ -112,18 +112,32 @@ install_missing() {
   fi
   say "installing: ${missing[*]}"
   "${as_root[@]}" apt-get update -qq
-  # Debian 11 has no package of CLI11.
+  # Debian 11 has no package of CLI11: its source is unpacked, which takes xz.
+  local cli11=
   if [[ " ${missing[*]} " == *" libcli11-dev "* ]] && ! apt-cache show libcli11-dev >/dev/null 2>&1; then
-    "$root/scripts/fetch_gui_sources.sh" --cli11
-    mapfile -t missing < <(missing_packages 1 "$@")
+    cli11=fetched
+    mapfile -t missing < <(printf '%s\n' "${missing[@]}" xz-utils | grep -vx libcli11-dev)
   fi
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
     apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  [ -z "$cli11" ] || "$root/scripts/fetch_gui_sources.sh" --cli11
 }
 
 # Without the viewer's sources, everything else is built.
 fetch_viewer_sources() {
   "$root/scripts/fetch_gui_sources.sh" || say "tidemark: the viewer is left out (see above)"
+}
+
+# The page needs Emscripten 3.1 or later; Debian 11 has 2.0. Looks at the installed one, else at the one
+# that apt would install.
+emscripten_is_old() {
+  local version=
+  if is_there em++; then
+    version=$(em++ --version | sed -nE '1s/.* ([0-9]+\.[0-9.]+).*/\1/p')
+  elif command -v apt-cache >/dev/null; then
+    version=$(apt-cache policy emscripten | sed -nE 's/^ *Candidate: ([0-9.]+).*/\1/p')
+  fi
+  [ -n "$version" ] && [ "$(printf '3.1\n%s\n' "$version" | sort -V | sed -n 1p)" != 3.1 ]
 }
 
 # preset_options PRESET: what `cmake --preset` would set, for a CMake older than 3.21 (Debian 11).
