@@ -6,7 +6,7 @@
 #include <map>
 
 #include "analysis/insight/card/limit.h"
-#include "analysis/insight/card/context_size.h"
+#include "analysis/whatif/context_size.h"
 #include "analysis/wording.h"
 
 namespace tidemark {

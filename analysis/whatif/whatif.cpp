@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "analysis/whatif/allocator/own_search.h"
-#include "analysis/insight/card/context_size.h"
+#include "analysis/whatif/context_size.h"
 #include "analysis/whatif/history_window.h"
 #include "analysis/wording.h"
 

@@ -5,7 +5,6 @@
 #include <string>
 #include <string_view>
 
-#include "analysis/insight/card/context_size.h"
 #include "analysis/insight/card/ledger.h"
 
 namespace tidemark {

@@ -6,7 +6,7 @@
 #include <deque>
 #include <random>
 
-#include "analysis/insight/card/context_size.h"
+#include "analysis/insight/card/limit.h"
 #include "analysis/names/stack_lines.h"
 #include "tests/support/story.h"
 

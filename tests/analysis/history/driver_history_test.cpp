@@ -7,7 +7,6 @@
 #include <map>
 #include <random>
 
-#include "analysis/insight/card/context_size.h"
 #include "analysis/insight/card/ledger.h"
 #include "analysis/insight/card/limit.h"
 #include "analysis/load/trace_model.h"

@@ -1,17 +1,14 @@
-// What a process takes of a card besides its tensors, where the recording has no readings of it.
+// What is said of the part of a card that no readings are there of.
 #pragma once
 
 #include <fmt/format.h>
 
-#include <cstdint>
 #include <string>
 
+#include "analysis/insight/card/limit.h"
 #include "analysis/wording.h"
 
 namespace tidemark {
-
-// 631 MiB on an H200, with PyTorch: the context, loaded code and what the driver keeps.
-inline constexpr uint64_t kContextBytes = uint64_t{640} << 20;
 
 inline std::string assumed_context_text() {
   return fmt::format(
