@@ -113,6 +113,8 @@ std::optional<FileIdentity> identity_of(const std::string& path) {
   }
   ::close(fd);
   if (!good) return {};
+  // Ranks may be written in one instant, with the same sizes and ends: their names differ.
+  tail += std::filesystem::path(path).filename().string();
   return FileIdentity{static_cast<uint64_t>(info.st_size),
                       int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec,
                       crc32(tail.data(), tail.size())};

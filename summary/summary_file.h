@@ -22,7 +22,7 @@ namespace tidemark {
 struct FileIdentity {
   uint64_t bytes = 0;
   int64_t changed_ns = 0;
-  uint32_t tail = 0;  // checksum of its end, where the index of a trace is
+  uint32_t tail = 0;  // checksum of its end, where the index of a trace is, and of its name
 
   friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
 };
