@@ -101,9 +101,10 @@ std::vector<Part> parts_of(const AllocationHistory& model, const Span& span,
       // What is older than the work is part of the level.
       const bool counts =
           recurring.contains(model.allocations.stack(s)) || model.allocations.birth(s) < span.first;
-      if (!counts) continue;
-      level = born ? level + bytes : level - bytes;
-      (born ? part.born_bytes : part.freed_bytes) += bytes;
+      if (counts) {
+        level = born ? level + bytes : level - bytes;
+        (born ? part.born_bytes : part.freed_bytes) += bytes;
+      }
     }
     part.low_bytes = std::min(part.low_bytes, level);
     if (uint64_t{e - span.first} * kParts * 2 / (span.end - span.first) % 2 != 0) {

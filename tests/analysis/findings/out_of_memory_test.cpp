@@ -335,6 +335,17 @@ TEST(TimeGrowth, ACacheThatIsFullHasEndedToGrow) {
   }
 }
 
+// A server that ends with work of another kind: nothing of that allocates all along.
+TEST(TimeGrowth, ALastPartOfItsOwnIsNoGrowth) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 16; ++i) s.alloc(8 * kMiB, s.setup());
+    for (int i = 0; i < 700; ++i) s.free(s.alloc(2 * kMiB, s.forward(i % 4)));
+    s.alloc(64 * kMiB, s.stack({"index search.py:3"}));
+    for (int i = 0; i < 130; ++i) s.free(s.alloc(2 * kMiB, s.stack({"merge search.py:9"})));
+  });
+  EXPECT_EQ(trace.alarms(), Ids{});
+}
+
 // Two lines leave blocks: the saving is of both, so both are named.
 TEST(TimeGrowth, AllLinesOfTheSavingAreNamed) {
   const Trace trace([](Story& s, uint32_t) {
