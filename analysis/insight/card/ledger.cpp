@@ -15,6 +15,7 @@ constexpr int64_t kNearNs = 2'000'000'000;  // farther readings are a last resor
 constexpr int64_t kFarNs = 60'000'000'000;  // and even farther ones useless
 constexpr int64_t kMarginNs = 300'000'000;  // of the first and the last reading
 constexpr int64_t kAtWorkNs = 5'000'000;    // a driver call may take that long
+constexpr int64_t kHeldUpNs = 100'000'000;  // and a thread may wait that long for a processor
 
 // The last of several readings of the same instant is kept.
 void put(StepSeries& series, int64_t time_ns, uint64_t value) {
@@ -285,9 +286,16 @@ bool LedgerSource::contexts_gone_at(int64_t time_ns) const {
   return !contexts.empty() && time_ns >= contexts.time_ns.front() && contexts.at(time_ns) == 0;
 }
 
+// How far a reading's time can be from that of a driver call it saw, or did not see. A recorder
+// that marks readings at rest did not mark this one: a call ran meanwhile.
+int64_t LedgerSource::uncertain_ns() const {
+  return at_rest_.empty() ? kAtWorkNs : kHeldUpNs;
+}
+
 bool LedgerSource::driver_rests_at(int64_t reading_ns) const {
   if (std::binary_search(at_rest_.begin(), at_rest_.end(), reading_ns)) return true;
-  return !has_step_between(driver_.card(), reading_ns - kAtWorkNs, reading_ns + kAtWorkNs);
+  return !has_step_between(driver_.card(), reading_ns - uncertain_ns(),
+                           reading_ns + uncertain_ns());
 }
 
 // The card's use beyond all processes, by the lists around which the card changed least: another
@@ -331,10 +339,12 @@ void LedgerSource::find_constant_part() {
     if (!has_context_at(time_ns)) continue;
     // Where the driver was at work, the reading may lack any of its allocations of that time.
     const StepSeries& card = driver_.card();
-    int64_t from_ns = time_ns - kAtWorkNs;
+    int64_t from_ns = time_ns - uncertain_ns();
     if (time_ns >= seeded_ns) from_ns = std::max(from_ns, seeded_ns);
     const uint64_t uncertain =
-        driver_rests_at(time_ns) ? 0 : card.at(time_ns) - card.lowest(from_ns, time_ns + kAtWorkNs);
+        driver_rests_at(time_ns)
+            ? 0
+            : card.at(time_ns) - card.lowest(from_ns, time_ns + uncertain_ns());
     const int64_t rest = rest_of(i) + static_cast<int64_t>(uncertain);
     if (rest < 0 || rest >= least.bytes) continue;
     least = {rest, time_ns};

@@ -101,6 +101,7 @@ class LedgerSource {
   bool has_context_at(int64_t time_ns) const;  // from the first allocation on
   bool contexts_gone_at(int64_t time_ns) const;
   bool may_be_shared() const;
+  int64_t uncertain_ns() const;
   bool driver_rests_at(int64_t reading_ns) const;
   std::optional<size_t> usable_reading(int64_t time_ns) const;
   std::optional<uint64_t> others_at(size_t reading) const;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 
@@ -170,6 +171,35 @@ TEST(LedgerSource, AShortContextOnAnUnusedCardIsNotShared) {
   EXPECT_EQ(ledger.lines[2].bytes, 0) << ledger.lines[2].owner;
   process.counters[2].value = process.counters[0].value;  // what remains is somebody else's
   EXPECT_TRUE(LedgerSource(process, 0).at(2'000'000).shared_card);
+}
+
+// A thread that reads the card may wait for a processor before it looks at the clock: an allocation
+// made meanwhile seems older than the reading, which lacks it.
+TEST(LedgerSource, AReadingThatWasHeldUpDoesNotShrinkTheContext) {
+  using Op = DriverOperation;
+  constexpr int64_t kMs = 1'000'000;
+  constexpr uint64_t kContextBytes = uint64_t{448} << 20;
+  constexpr uint64_t kBlockBytes = uint64_t{100} << 20;
+  ProcessModel process;
+  process.driver = build_driver_model({
+      event_of(1 * kMs, Op::kContextCreate, MemoryKind::kContext, 0xa, 0, 1),
+      event_of(360 * kMs, Op::kAllocate, MemoryKind::kDevice, 0x100, kBlockBytes, 1),
+  });
+  for (int64_t time = 100 * kMs; time <= 900 * kMs; time += 100 * kMs) {
+    const bool held_up = time == 400 * kMs;
+    const bool has_block = time > 400 * kMs;
+    process.counters.push_back(
+        {time, kContextBytes + (has_block ? kBlockBytes : 0), 0, 0, CounterKind::kDeviceUsed});
+    if (!held_up) process.counters.push_back({time, 0, 0, 0, CounterKind::kReadingAtRest});
+  }
+  const LedgerSource source(process, 0);
+  for (int64_t time = 150 * kMs; time <= 900 * kMs; time += 50 * kMs) {
+    const Ledger ledger = source.at(time);
+    const auto context = std::find_if(ledger.lines.begin(), ledger.lines.end(),
+                                      [](const LedgerLine& l) { return l.owner == "context"; });
+    ASSERT_NE(context, ledger.lines.end());
+    EXPECT_EQ(context->bytes, static_cast<int64_t>(kContextBytes)) << "at " << time;
+  }
 }
 
 TEST(LedgerSource, LinesAddUpToWhatTheCardSays) {
