@@ -55,30 +55,10 @@ uint64_t older_growth(const DeviceEvidence& d) {
   }
   return bytes;
 }
-}  // namespace
 
-uint64_t gained_bytes(const DeviceEvidence& d) {
-  return static_cast<uint64_t>(d.steps.growth_bytes_per_step * window_of(d.steps));
-}
-
-bool grows(const DeviceEvidence& d) {
-  if (d.model == nullptr || d.steps.growth_bytes_per_step <= 0) return false;
-  const auto matters = [&](double bytes) {
-    return bytes >= static_cast<double>(kLeastGrowth) &&
-           bytes >= 0.05 * static_cast<double>(d.peak_bytes());
-  };
-  const auto gained = static_cast<double>(gained_bytes(d));
-  // A history that began late has only the last steps of a long growth.
-  if (!matters(gained) && !matters(gained + static_cast<double>(older_growth(d)))) return false;
-  // In a kept window, memory that goes up and down over minutes seems to rise (level_growth.h).
-  const uint64_t now = d.steps.levels[d.steps.window_last].low_bytes;
-  return !was_as_high(*d.process, d.device,
-                      now - static_cast<uint64_t>(std::min(gained / 4, static_cast<double>(now))),
-                      2 * d.steps.period_ns);
-}
-
-bool grows_by_graphs(const DeviceEvidence& d) {
-  if (!grows(d) || !d.categories.has_backward) return false;
+// Whether what grows are activations of many operations.
+bool consists_of_graphs(const DeviceEvidence& d) {
+  if (!d.categories.has_backward) return false;
   double all = 0;
   double forward = 0;
   const std::vector<bool> in_module = module_stacks(d.process->names);
@@ -105,6 +85,37 @@ bool grows_by_graphs(const DeviceEvidence& d) {
   }
   return blocks >= kGraphBlocks * std::max<size_t>(in_steps.size(), 1);
 }
+}  // namespace
+
+uint64_t gained_bytes(const DeviceEvidence& d) {
+  return static_cast<uint64_t>(d.steps.growth_bytes_per_step * window_of(d.steps));
+}
+
+bool grows_towards_failure(const DeviceEvidence& d) {
+  if (!d.ran_out() || d.steps.growth_bytes_per_step <= 0 || grows(d)) return false;
+  const uint64_t needed = std::max(kLeastGrowth, d.model->failures.back().requested_bytes);
+  return gained_bytes(d) >= needed && !consists_of_graphs(d);
+}
+
+bool grows(const DeviceEvidence& d) {
+  if (d.model == nullptr || d.steps.growth_bytes_per_step <= 0) return false;
+  const auto matters = [&](double bytes) {
+    return bytes >= static_cast<double>(kLeastGrowth) &&
+           bytes >= 0.05 * static_cast<double>(d.peak_bytes());
+  };
+  const auto gained = static_cast<double>(gained_bytes(d));
+  // A history that began late has only the last steps of a long growth.
+  if (!matters(gained) && !matters(gained + static_cast<double>(older_growth(d)))) return false;
+  // In a kept window, memory that goes up and down over minutes seems to rise (level_growth.h).
+  const uint64_t now = d.steps.levels[d.steps.window_last].low_bytes;
+  return !was_as_high(*d.process, d.device,
+                      now - static_cast<uint64_t>(std::min(gained / 4, static_cast<double>(now))),
+                      2 * d.steps.period_ns);
+}
+
+bool grows_by_graphs(const DeviceEvidence& d) {
+  return grows(d) && consists_of_graphs(d);
+}
 
 namespace {
 // By stack: the steps in which it allocates, by their ends, and its last allocation in each.
@@ -118,8 +129,22 @@ uint32_t succeeded_at(const Generations& generations, const Allocation& a, uint3
 }
 }  // namespace
 
+bool replaces_its_block(const DeviceEvidence& d, const StackGrowth& growth) {
+  constexpr size_t kLeastSteps = 4;
+  if (growth.held_count != 1) return false;
+  std::unordered_set<uint32_t> in_steps;
+  for (const Allocation& a : d.model->allocations) {
+    if (a.stack == growth.stack && !a.seeded) in_steps.insert(d.steps.end_of_step(a.birth));
+  }
+  return in_steps.size() >= kLeastSteps;
+}
+
 uint64_t saved_by_letting_go(const DeviceEvidence& d, Keep keep) {
   const std::unordered_set<uint32_t> stacks = growing_stacks(d);
+  std::unordered_set<uint32_t> replacing;  // whose newest block holds everything
+  for (const StackGrowth& g : d.steps.growing) {
+    if (keep == Keep::kNewest && replaces_its_block(d, g)) replacing.insert(g.stack);
+  }
   const auto is_growth = [&](const Allocation& a) {
     return !a.seeded && stacks.contains(a.stack) && a.birth >= d.steps.boundaries.front();
   };
@@ -132,7 +157,9 @@ uint64_t saved_by_letting_go(const DeviceEvidence& d, Keep keep) {
   for (const Allocation& a : d.model->allocations) {
     if (!is_growth(a)) continue;
     const uint32_t end = d.steps.end_of_step(a.birth);
-    released.leave_out_from(a, keep == Keep::kNothing ? end : succeeded_at(generations, a, end));
+    released.leave_out_from(a, replacing.contains(a.stack) ? a.birth
+                               : keep == Keep::kNothing    ? end
+                                                           : succeeded_at(generations, a, end));
     if (a.release == kNever) sizes.insert(a.asked_bytes());
   }
   // Blocks of the same sizes that are older than the history and are neither parameters nor states.

@@ -10,6 +10,8 @@ namespace tidemark {
 
 // Whether the lowest level per step rises steadily and by an amount that matters.
 bool grows(const DeviceEvidence& d);
+// Whether memory ran out after growth of less than that, but of as much as the request that failed.
+bool grows_towards_failure(const DeviceEvidence& d);
 // What was gained in the steps in which memory grows.
 uint64_t gained_bytes(const DeviceEvidence& d);
 // Whether autograd graphs grow: activations of many operations, kept beyond their step.
@@ -19,6 +21,9 @@ enum class Keep : uint8_t {
   kNothing,  // beyond the step that allocated it
   kNewest,   // until the same lines have allocated its successor
 };
+// Whether a stack always holds one block, which is replaced by a larger one, as torch.cat onto a
+// history does.
+bool replaces_its_block(const DeviceEvidence& d, const StackGrowth& growth);
 // The peak bytes saved if what grows had been freed when it is not needed any more.
 uint64_t saved_by_letting_go(const DeviceEvidence& d, Keep keep);
 // After how many more steps the device will be full at this rate; nothing: not foreseeable.

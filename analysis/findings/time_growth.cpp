@@ -116,8 +116,10 @@ std::vector<Part> parts_of(const AllocationHistory& model, const Span& span,
 
 // What is older than blocks of the same stack become that are freed, and is still added to: blocks
 // of running requests are younger, and a cache that is full gets no more.
+// `last_part`: in which, or later, it must have been added to.
 void count_left(const AllocationHistory& model, uint32_t row, const Span& span,
-                const std::unordered_set<uint32_t>& recurring, TimeGrowth& growth) {
+                const std::unordered_set<uint32_t>& recurring, size_t last_part,
+                TimeGrowth& growth) {
   struct Line {
     std::vector<uint32_t> lives;  // in events, of those that were freed
     std::vector<uint32_t> held;   // rows of those that were not
@@ -137,7 +139,7 @@ void count_left(const AllocationHistory& model, uint32_t row, const Span& span,
   Rehearsal freed(model);
   for (auto& [stack, line] : lines) {
     if (line.held.empty() || blocks.birth(line.held.back()) < span.first ||
-        span.part_of(blocks.birth(line.held.back())) != kParts - 1) {
+        span.part_of(blocks.birth(line.held.back())) < last_part) {
       continue;
     }
     uint32_t life = 0;
@@ -169,19 +171,12 @@ uint64_t TimeGrowth::left_bytes() const {
                          [](uint64_t sum, const LeftByStack& l) { return sum + l.bytes; });
 }
 
-std::optional<TimeGrowth> growth_over_time(const DeviceEvidence& d) {
-  constexpr uint64_t kLeastGain = uint64_t{8} << 20;
-  if (d.model == nullptr || (d.steps.count() != 0 && d.categories.has_backward)) {
-    return std::nullopt;
-  }
-  const uint32_t row = first_of_work(d);
-  if (row + kLeastBirths > d.model->allocations.size()) return std::nullopt;
-  const Span span{d.model->allocations.birth(row), end_of_work(*d.model)};
-  if (span.end < span.first + kLeastBirths) return std::nullopt;
-  const uint64_t least_gain = std::max(kLeastGain, d.peak_bytes() / 20);
-  if (!may_grow(*d.model, span, least_gain / kParts * (kParts - 2))) return std::nullopt;
-  const std::unordered_set<uint32_t> recurring = recurring_stacks(*d.model, row, span);
-  std::vector<Part> parts = parts_of(*d.model, span, recurring);
+namespace {
+
+// Memory that rises in every part of the work.
+std::optional<TimeGrowth> steady_growth(const DeviceEvidence& d, uint32_t row, const Span& span,
+                                        const std::unordered_set<uint32_t>& recurring,
+                                        std::vector<Part> parts, uint64_t least_gain) {
   const Part last = parts.back();
   // A program that ends frees its model, too. If that stays, what is freed at the end was no leak.
   const uint64_t before = span.first == 0 ? 0 : d.model->totals_after(span.first - 1).allocated;
@@ -206,12 +201,51 @@ std::optional<TimeGrowth> growth_over_time(const DeviceEvidence& d) {
     if (rise < growth.gained_bytes / kParts / 4) return std::nullopt;
   }
   TimeGrowth told = growth;
-  count_left(*d.model, row, span, recurring, told);
+  count_left(*d.model, row, span, recurring, kParts - 1, told);
   if (told.left_bytes() >= growth.gained_bytes / 2) return told;
   // Otherwise it is one block that is replaced by larger ones, for instance, up to the end; or a
   // cache that was full before.
   if (last.late_low_bytes < last.low_bytes + growth.gained_bytes / kParts / 8) return std::nullopt;
   return growth;
+}
+
+// Before an error, what is added in few large pieces counts as well: adapters that are loaded again
+// without being dropped, say. Some parts of the work have none of them.
+std::optional<TimeGrowth> growth_in_lumps(const DeviceEvidence& d, uint32_t row, const Span& span,
+                                          const std::unordered_set<uint32_t>& recurring,
+                                          const std::vector<Part>& parts, uint64_t least_gain) {
+  uint64_t born = 0;
+  uint64_t freed = 0;
+  for (const Part& part : parts) {
+    born += part.born_bytes;
+    freed += part.freed_bytes;
+  }
+  if (freed < born / 2) return std::nullopt;
+  TimeGrowth growth;
+  count_left(*d.model, row, span, recurring, kParts * 3 / 4, growth);
+  if (growth.left_bytes() < least_gain || growth.saved_bytes < least_gain) return std::nullopt;
+  growth.risen_bytes = growth.gained_bytes = growth.left_bytes();
+  return growth;
+}
+
+}  // namespace
+
+std::optional<TimeGrowth> growth_over_time(const DeviceEvidence& d) {
+  constexpr uint64_t kLeastGain = uint64_t{8} << 20;
+  if (d.model == nullptr || (d.steps.count() != 0 && d.categories.has_backward)) {
+    return std::nullopt;
+  }
+  const uint32_t row = first_of_work(d);
+  if (row + kLeastBirths > d.model->allocations.size()) return std::nullopt;
+  const Span span{d.model->allocations.birth(row), end_of_work(*d.model)};
+  if (span.end < span.first + kLeastBirths) return std::nullopt;
+  const uint64_t least_gain = std::max(kLeastGain, d.peak_bytes() / 20);
+  if (!may_grow(*d.model, span, least_gain / kParts * (kParts - 2))) return std::nullopt;
+  const std::unordered_set<uint32_t> recurring = recurring_stacks(*d.model, row, span);
+  const std::vector<Part> parts = parts_of(*d.model, span, recurring);
+  if (auto steady = steady_growth(d, row, span, recurring, parts, least_gain)) return steady;
+  if (!d.ran_out()) return std::nullopt;
+  return growth_in_lumps(d, row, span, recurring, parts, least_gain);
 }
 
 namespace {

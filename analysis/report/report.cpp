@@ -269,7 +269,11 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
   report.kind = model.processes.size() > 1 ? "job" : "trace";
   Evidence evidence{&model, &report.comparison, std::move(groundwork.devices), options.part_of_job};
   for (DeviceEvidence& d : evidence.devices) {
-    if (options.card_bytes != 0 && d.model != nullptr && !d.ran_out()) {
+    if (options.card_bytes == 0 || d.model == nullptr) continue;
+    if (d.ran_out()) {
+      report.notes.push_back(fmt::format(
+          "memory ran out on cuda:{}: its own limit counts there, not that of --card", d.device));
+    } else {
       d.limit = limit_on_card(*d.process, *d.model, options.card_bytes);
     }
   }

@@ -47,8 +47,9 @@ class RankLines {
     if (!c_.divergence.found) return;
     if (extra != 0) excess(extra);
     if (!c_.divergence.time_ns) return;
-    lines_.push_back(fmt::format("rank {} held more than the others from {} up to its peak",
-                                 c_.divergence.rank, at(*c_.divergence.time_ns)));
+    lines_.push_back(
+        fmt::format("rank {} was mostly above the median of the ranks from {} up to its peak",
+                    c_.divergence.rank, at(*c_.divergence.time_ns)));
   }
 
   // Of the highest rank over the typical one.

@@ -50,7 +50,7 @@ TEST(RankLines, TheExcessIsThatOfTheHighestRank) {
   ASSERT_GE(lines.size(), 3U);
   EXPECT_EQ(lines[0].rfind("highest: rank 3", 0), 0U) << lines[0];
   EXPECT_NE(lines[1].find("284.0 MiB more for torch"), std::string::npos) << lines[1];
-  EXPECT_EQ(lines[2].rfind("rank 2 held more than the others", 0), 0U) << lines[2];
+  EXPECT_EQ(lines[2].rfind("rank 2 was mostly above the median", 0), 0U) << lines[2];
 }
 
 // 10.06 and 10.09 GiB both read 10.1 GiB.

@@ -87,9 +87,11 @@ std::string summary_of(const DeviceEvidence& d, uint64_t requested, const Memory
                        request, size_text(segment), size_text(limit - held), use);
   }
   // Holes and the card together had enough bytes, but not in one piece.
-  return fmt::format("{}; {} free, but in pieces: {} in holes and {} that was not reserved ({})",
-                     request, size_text(free), size_text(held - in_use), size_text(limit - held),
-                     use);
+  const bool small = requested <= kSmallBytes && held - in_use >= requested;
+  return fmt::format("{}; {} free, but in pieces: {} in holes{} and {} that was not reserved ({})",
+                     request, size_text(free), size_text(held - in_use),
+                     small ? " (those among blocks above 1 MiB are not for small ones)" : "",
+                     size_text(limit - held), use);
 }
 
 // Where one request needs more than everything else, that is what to look at.

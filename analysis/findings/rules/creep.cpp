@@ -41,7 +41,7 @@ Finding creep(const DeviceEvidence& d, std::string_view whose) {
           ? fmt::format("memory{} grows by {} per step{}", whose, size_text(per_step), full_text(d))
           : fmt::format("memory{} grows by {} each time the program repeats its allocations{}",
                         whose, size_text(per_step), full_text(d));
-  Finding f = d.finding("creep", d.ran_out() ? kError : kWarning, std::move(summary));
+  Finding f = d.finding("creep", d.ran_out() && grows(d) ? kError : kWarning, std::move(summary));
   f.evidence = {{"growth_bytes_per_step", per_step}, {"steps", d.steps.count()}};
   if (full != 0) f.evidence.emplace_back("full_at_step", full);
   if (!d.steps.growing.empty()) {
@@ -50,17 +50,22 @@ Finding creep(const DeviceEvidence& d, std::string_view whose) {
     f.evidence.emplace_back("held_bytes", most.held_bytes);
     f.evidence.emplace_back("held_blocks", most.held_count);
   }
+  const bool replaces = !d.steps.growing.empty() && replaces_its_block(d, d.steps.growing.front());
   uint64_t saved = saved_by_letting_go(d, Keep::kNewest);
   // A program that serves several requests at once also needs the memory of those that are running.
   const uint64_t gained = gained_bytes(d);
-  const bool serves_several =
-      !d.categories.has_backward && d.model->seeded_blocks == 0 && saved > gained + gained / 10;
+  const bool serves_several = !replaces && !d.categories.has_backward &&
+                              d.model->seeded_blocks == 0 && saved > gained + gained / 10;
   if (serves_several) saved = gained;
   const bool new_optimizers =
       !f.frames.empty() && d.roles != nullptr &&
       d.roles->of(d.steps.growing.front().stack) == StackRole::kOptimizerInit;
   std::string text =
-      new_optimizers
+      replaces ? fmt::format(
+                     "{} replaces its block by a larger one each time, as torch.cat onto a "
+                     "history does, and both are there meanwhile: collect this in host memory",
+                     places_of_growth(d))
+      : new_optimizers
           ? "optimizers are made anew while the states of the old ones are kept: make one before "
             "the loop, or drop the old one with everything that refers to it"
           : fmt::format(
@@ -285,7 +290,7 @@ void find_creep(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
     if (d.model != nullptr && d.run.grows() && !grows_by_graphs(d)) {
       out.push_back(creep_of_run(d));
-    } else if (grows(d) && !grows_by_graphs(d)) {
+    } else if ((grows(d) && !grows_by_graphs(d)) || grows_towards_failure(d)) {
       out.push_back(creep(d, ""));
     }
     if (const std::optional<KeptOutputs> kept = outputs_kept(d)) {

@@ -89,8 +89,9 @@ void find_graph_private_pool(const Evidence& evidence, std::vector<Finding>& out
     const bool matters = saved != 0 && saved >= peak / 10;
     Finding f = d.finding(
         "graph_private_pool", matters ? kWarning : kInfo,
-        fmt::format("{} reserved in {}, of which {} is free but unusable outside its pool",
-                    size_text(reserved), counted(pools.size(), "private pool"), size_text(idle)));
+        fmt::format(
+            "{} reserved in {} at the end, of which {} is free but unusable outside its pool",
+            size_text(reserved), counted(pools.size(), "private pool"), size_text(idle)));
     f.frames = d.process->names.stack_text(named.stack);
     f.evidence = {{"pools", pools.size()}, {"reserved_bytes", reserved}, {"idle_bytes", idle}};
     if (saved != 0) {

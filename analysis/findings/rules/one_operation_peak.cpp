@@ -58,7 +58,16 @@ struct Operation {
   }
 };
 
-enum class Remedy : uint8_t { kSplit, kLoss, kAttention, kOneHot };
+enum class Remedy : uint8_t { kSplit, kLoss, kAttention, kOneHot, kAutotuning };
+
+// Where torch.compile and Triton try kernels, with copies of what these work on.
+bool is_of_autotuning(std::string_view file) {
+  const auto has = [&](std::string_view part) { return file.find(part) != file.npos; };
+  return has("torch/_inductor/runtime/triton_heuristics") ||
+         has("torch/_inductor/runtime/benchmarking") || has("torch/_inductor/select_algorithm") ||
+         has("torch/_inductor/autotune_process") || has("triton/runtime/autotuner") ||
+         has("triton/testing.py");
+}
 
 // What the frames of an operation call themselves, in PyTorch's words.
 Remedy remedy_for(const Dictionary& names, const std::vector<uint32_t>& stacks) {
@@ -66,6 +75,7 @@ Remedy remedy_for(const Dictionary& names, const std::vector<uint32_t>& stacks) 
   for (const uint32_t stack : stacks) {
     for (const uint32_t frame : names.frames_of(stack)) {
       const Frame& f = names.frame(frame);
+      if (is_of_autotuning(names.string(f.file))) return Remedy::kAutotuning;
       std::string function(names.string(f.function));
       std::transform(function.begin(), function.end(), function.begin(),
                      [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -98,6 +108,9 @@ std::string_view text_of(Remedy remedy) {
              "matrix of attention scores";
     case Remedy::kOneHot:
       return "use the indices themselves (an embedding, gather) instead of a one-hot tensor";
+    case Remedy::kAutotuning:
+      return "kernels are tried here once, with buffers of their own: keep what was found "
+             "(TORCHINDUCTOR_CACHE_DIR on a disk that stays), or compile without max-autotune";
     case Remedy::kSplit:
       break;
   }
@@ -109,9 +122,10 @@ std::string_view text_of(Remedy remedy) {
 }
 
 // What the backward pass computes in the same shape belongs to the operations that it goes through.
-std::string subject_of(const Operation& o) {
+std::string subject_of(const Operation& o, Remedy remedy) {
   const bool one = o.named == 1 || o.blocks == 1;
   const std::string_view verb = o.failed ? "need" : "hold";
+  if (remedy == Remedy::kAutotuning) return fmt::format("autotuning of kernels {}s", verb);
   if (one) return fmt::format("one operation {}s", verb);
   if (o.named == 0) return fmt::format("operations of the backward pass {}", verb);
   return fmt::format("{} operations with results of one shape {}", o.named, verb);
@@ -318,7 +332,7 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
     const uint64_t saved = without.saved_bytes();
     Finding f = d.finding(
         "one_operation_peak", o.failed ? kError : kWarning,
-        fmt::format("{} {} of the peak: {} of up to {}{}", subject_of(o),
+        fmt::format("{} {} of the peak: {} of up to {}{}", subject_of(o, remedy),
                     percent_text(o.bytes, o.all_bytes), counted(o.blocks, "block"),
                     size_text(o.largest_bytes), o.failed ? ", the last of which did not fit" : ""));
     f.evidence = {{"bytes", o.bytes},

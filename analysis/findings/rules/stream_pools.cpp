@@ -104,8 +104,8 @@ void find_stream_pools(const Evidence& evidence, std::vector<Finding>& out) {
     const bool matters = recurring > 1 && saved >= d.model->reserved_peak.bytes / 10;
     Finding f = d.finding(
         "stream_pools", matters ? kWarning : kInfo,
-        fmt::format("{} streams reserve {} and never use it all at once: free blocks of one stream "
-                    "cannot be used on another",
+        fmt::format("{} streams reserve {}: each has a cache and workspaces of its own, which the "
+                    "others cannot use",
                     grouped(streams.size()), size_text(reserved)));
     f.evidence = {{"streams", streams.size()},
                   {"reserved_bytes", reserved},

@@ -200,6 +200,20 @@ std::vector<LedgerLine> LedgerSource::recorded_lines(int64_t time_ns,
   return lines;
 }
 
+// PyTorch records that a segment is gone after the driver has freed it: in between, the card does
+// not have what PyTorch still counts.
+int64_t LedgerSource::recorded_bytes(int64_t time_ns) const {
+  const int64_t bytes = sum_of(recorded_lines(time_ns, nullptr));
+  const auto totals = framework_totals(process_, device_, time_ns);
+  if (!totals || late_ || !process_.torch_pools.empty()) return bytes;
+  const uint64_t torch = torch_driver_bytes(driver_.state_at(time_ns)) + inside_of_others(time_ns);
+  const uint64_t asleep = residence_.asleep().at(time_ns);
+  const uint64_t resident = totals->reserved - std::min(totals->reserved, asleep);
+  const bool knows_segments = torch != 0;
+  return knows_segments && torch < resident ? bytes - static_cast<int64_t>(resident - torch)
+                                            : bytes;
+}
+
 // What this process has beyond the recorded, by the list nearest in time; one that was made while
 // the driver allocated much is a last resort. Code loaded between the two times is accounted for.
 std::optional<int64_t> LedgerSource::own_rest_near(int64_t time_ns) const {
@@ -217,8 +231,7 @@ std::optional<int64_t> LedgerSource::own_rest_near(int64_t time_ns) const {
         after == lists_.size() ||
         (before > 0 && time_ns - lists_[before - 1].time_ns <= lists_[after].time_ns - time_ns);
     const ProcessList& list = lists_[left ? --before : after++];
-    const int64_t then =
-        static_cast<int64_t>(list.own_bytes) - sum_of(recorded_lines(list.time_ns, nullptr));
+    const int64_t then = static_cast<int64_t>(list.own_bytes) - recorded_bytes(list.time_ns);
     const int64_t rest = then + code_at(time_ns) - code_at(list.time_ns);
     if (then < 0 || rest < 0) continue;
     const uint64_t changed =
@@ -249,14 +262,14 @@ std::optional<uint64_t> LedgerSource::others_at(size_t reading) const {
   const auto used = static_cast<int64_t>(used_.value[reading]);
   const auto own_rest = contexts_gone_at(time_ns) ? 0 : own_rest_near(time_ns);
   if (!own_rest) return std::min(used_.value[reading], before->other_bytes);
-  const int64_t own = *own_rest + sum_of(recorded_lines(time_ns, nullptr));
+  const int64_t own = *own_rest + recorded_bytes(time_ns);
   return static_cast<uint64_t>(std::max<int64_t>(0, used - own - card_part_));
 }
 
 int64_t LedgerSource::rest_of(size_t reading) const {
   return static_cast<int64_t>(used_.value[reading]) -
          static_cast<int64_t>(others_at(reading).value_or(0)) -
-         sum_of(recorded_lines(used_.time_ns[reading], nullptr));
+         recorded_bytes(used_.time_ns[reading]);
 }
 
 bool LedgerSource::has_context_at(int64_t time_ns) const {

@@ -94,6 +94,8 @@ class LedgerSource {
   };
 
   std::vector<LedgerLine> recorded_lines(int64_t time_ns, const MemoryTotals* exact) const;
+  // All of them, as the card had it at the time of a reading.
+  int64_t recorded_bytes(int64_t time_ns) const;
   uint64_t torch_driver_bytes(const DriverState& state) const;
   uint64_t inside_of_others(int64_t time_ns) const;
   // What the reading found beyond other processes and what was recorded then.

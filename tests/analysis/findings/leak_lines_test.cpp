@@ -44,6 +44,33 @@ TEST(LeakLines, TemporariesOfTheSameLineAreNotPartOfIt) {
   EXPECT_EQ(evidence_of(f, "held_blocks"), 20U);
 }
 
+// torch.cat onto a history: the newest block holds everything, and at the peak the old one is
+// there, too.
+TEST(LeakLines, ABlockThatIsReplacedByLargerOnes) {
+  const auto run = [](bool collects) {
+    return Trace([collects](Story& s, uint32_t) {
+      Training t(s, {});
+      uint64_t history = 0;
+      for (uint64_t i = 1; i <= 30; ++i) {
+        t.step();
+        if (!collects) continue;
+        const uint64_t longer = s.alloc(i * 8 * kMiB, s.user(77));
+        if (history != 0) s.free(history);
+        history = longer;
+      }
+    });
+  };
+  const Trace collecting = run(true);
+  const Finding f = collecting.finding("creep");
+  EXPECT_EQ(headline_of(f.frames), "work train.py:77");
+  ASSERT_FALSE(f.advice.empty());
+  EXPECT_NE(f.advice[0].detail.find("torch.cat"), std::string::npos) << f.advice[0].detail;
+  const auto peak_of = [](const Trace& trace) {
+    return trace.model().processes[0].framework[0].allocated_peak.bytes;
+  };
+  EXPECT_EQ(f.advice[0].saves_bytes, peak_of(collecting) - peak_of(run(false)));
+}
+
 std::string advice_for(const std::vector<std::vector<std::string>>& leaks) {
   const Trace trace([&](Story& s, uint32_t) {
     Training t(s, {});

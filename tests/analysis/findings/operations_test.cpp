@@ -159,6 +159,14 @@ std::string advice_on_scores(const Frames& inner) {
   return f.advice.empty() ? "" : f.advice[0].detail;
 }
 
+// What torch.compile tries kernels with is no operation of the program.
+TEST(Operations, AutotuningIsNotAnOperation) {
+  const std::string advice =
+      advice_on_scores({"bench " + kTorch + "_inductor/runtime/triton_heuristics.py:840"});
+  EXPECT_NE(advice.find("max-autotune"), std::string::npos) << advice;
+  EXPECT_EQ(advice.find("cdist"), std::string::npos) << advice;
+}
+
 // Messages along the edges of graphs, which have another number of them in every step.
 // `operations`: lines that compute something in this shape; 0: a fused one does not.
 Trace graphs(int operations) {

@@ -180,6 +180,27 @@ TEST(OutOfMemory, ASmallerCardMayNotBeEnough) {
   EXPECT_NE(told(peak - kMiB).find("does not fit"), std::string::npos) << told(peak - kMiB);
 }
 
+// Growth of a few percent is not what filled the memory, but the request would have fitted without.
+TEST(OutOfMemory, GrowthAsLargeAsTheRequestIsNamed) {
+  const auto run = [](uint64_t kept_bytes) {
+    return Trace([=](Story& s, uint32_t) {
+      s.alloc(2048 * kMiB, s.setup());
+      Training t(s, {});
+      for (int i = 0; i < 20; ++i) {
+        t.step();
+        s.alloc(kept_bytes, s.user(77));
+      }
+      s.run_out(16 * kMiB, 10 * kMiB, s.forward(1));
+    });
+  };
+  const Trace grows = run(2 * kMiB);
+  ASSERT_LT(20 * 2 * kMiB, grows.model().processes[0].framework[0].allocated_peak.bytes / 20);
+  EXPECT_EQ(grows.finding("creep").severity, kWarning);
+  EXPECT_EQ(headline_of(grows.finding("creep").frames), "work train.py:77");
+  EXPECT_EQ(grows.report().findings.front().severity, kError);
+  EXPECT_TRUE(run(kMiB / 2).finding("creep").id.empty()) << "less than the request";
+}
+
 struct Server {
   int leaks_every = 0;  // 0: it frees the cache of every request
   int until = 1 << 30;  // so many requests leak, as those of a cache with a bound
@@ -217,6 +238,42 @@ TEST(TimeGrowth, AServerThatLeaksWithoutSteps) {
       ASSERT_FALSE(f.frames.empty()) << every;
       EXPECT_EQ(headline_of(f.frames), "remember cache.py:77");
     }
+  }
+}
+
+// Adapters are loaded again now and then, and the old ones stay: some parts of the run have none.
+TEST(TimeGrowth, FewLargePiecesBeforeAnError) {
+  const auto run = [](int loads, bool leaks) {
+    return Trace([=](Story& s, uint32_t) {
+      for (int i = 0; i < 16; ++i) s.alloc(8 * kMiB, s.setup());
+      std::mt19937 random(3);
+      std::vector<uint64_t> adapters;
+      for (int request = 0; request < 120; ++request) {
+        if (request % (120 / loads) == 7) {
+          if (!leaks) {
+            for (const uint64_t block : adapters) s.free(block);
+            adapters.clear();
+          }
+          for (int i = 0; i < 4; ++i)
+            adapters.push_back(s.alloc(8 * kMiB, s.stack({"load lora.py:44"})));
+        }
+        for (int layer = 0; layer < 4; ++layer) {
+          const std::string caller = "generate serve.py:" + std::to_string(50 + request % 7);
+          const uint64_t block = s.alloc((1 + random() % 8) * kMiB, s.forward(41, caller));
+          s.free(s.alloc(kMiB, s.forward(43, caller)));
+          s.free(block);
+        }
+      }
+      s.run_out(64 * kMiB, 10 * kMiB, s.forward(41));
+    });
+  };
+  for (const int loads : {4, 5, 6, 10}) {
+    const Trace leaking = run(loads, true);
+    const Finding f = leaking.finding("creep");
+    EXPECT_EQ(f.severity, kError) << loads;
+    ASSERT_FALSE(f.frames.empty()) << loads;
+    EXPECT_EQ(headline_of(f.frames), "load lora.py:44");
+    EXPECT_TRUE(run(loads, false).finding("creep").id.empty()) << loads;
   }
 }
 

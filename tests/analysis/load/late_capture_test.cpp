@@ -157,6 +157,35 @@ TEST(LateCapture, ASegmentThatIsNotYetReportedIsOther) {
   EXPECT_EQ(lines_at(p, 3), lines(24, 3));
 }
 
+// A reading between the driver's release of a segment and the allocator's report of it.
+TEST(LateCapture, ASegmentThatIsNotYetReportedAsFreedDoesNotShrinkTheContext) {
+  constexpr int64_t kWay = 20'000;
+  Dictionary names;
+  const uint32_t torch = names.add_string("torch");
+  DriverEvent own = context();
+  own.flags = 0;
+  std::vector<DriverEvent> events = {
+      own, driver(1, DriverOperation::kAllocate, MemoryKind::kDevice, 0x100000, 20),
+      driver(1, DriverOperation::kAllocate, MemoryKind::kDevice, 0x9000000, 12),
+      driver(2, DriverOperation::kFree, MemoryKind::kDevice, 0x9000000, 0)};
+  for (DriverEvent& e : events) e.owner = torch;
+  ProcessModel p = process_of(std::move(events), {448, 480, 468, 468});
+  for (int64_t second = 0; second < 4; ++second) {
+    p.counters.push_back({second * kSecond, 0, 0, 0, CounterKind::kReadingAtRest});
+  }
+  p.names = std::move(names);
+  p.framework.push_back(
+      model_of({torch_event(kSecond - kWay, FrameworkAction::kSegmentAlloc, 0x100000, 20),
+                torch_event(kSecond - kWay, FrameworkAction::kAlloc, 0x100000, 8),
+                torch_event(kSecond - kWay, FrameworkAction::kSegmentAlloc, 0x9000000, 12),
+                torch_event(2 * kSecond + kWay, FrameworkAction::kSegmentFree, 0x9000000, 12)}));
+  for (const int64_t second : {1, 3}) {
+    const auto lines = lines_at(p, second);
+    EXPECT_EQ(lines.at("context"), 448) << second;
+    EXPECT_EQ(lines.at("unexplained"), 0) << second;
+  }
+}
+
 // Without the bridge: blocks in earlier segments that were not recorded.
 TEST(LateCapture, BlocksInUnknownSegmentsLeaveNothingNegative) {
   ProcessModel p = process_of({context()}, {800, 800, 800});
