@@ -130,13 +130,18 @@ uint32_t succeeded_at(const Generations& generations, const Allocation& a, uint3
 }  // namespace
 
 bool replaces_its_block(const DeviceEvidence& d, const StackGrowth& growth) {
-  constexpr size_t kLeastSteps = 4;
+  constexpr uint32_t kLeastBlocks = 4;
   if (growth.held_count != 1) return false;
-  std::unordered_set<uint32_t> in_steps;
+  uint32_t blocks = 0;
+  uint32_t larger = 0;  // than the one before
+  uint64_t last = 0;
   for (const Allocation& a : d.model->allocations) {
-    if (a.stack == growth.stack && !a.seeded) in_steps.insert(d.steps.end_of_step(a.birth));
+    if (a.stack != growth.stack || a.seeded) continue;
+    ++blocks;
+    larger += a.block_bytes > last ? 1U : 0U;
+    last = a.block_bytes;
   }
-  return in_steps.size() >= kLeastSteps;
+  return blocks >= kLeastBlocks && larger >= blocks - blocks / 8;
 }
 
 uint64_t saved_by_letting_go(const DeviceEvidence& d, Keep keep) {
