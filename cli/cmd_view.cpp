@@ -32,6 +32,9 @@ int run(const std::vector<std::string>& arguments) {
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
   const std::string viewer = (self / "tidemark-view").string();
   const bool viewer_exists = std::filesystem::exists(viewer, error);
+  if (!viewer_exists && has(arguments, {"--screenshot"})) {
+    return fail({"--screenshot needs tidemark-view, which is not in " + self.string()});
+  }
   if (has(arguments, {"--browser"}) ||
       ((!viewer_exists || lacks_display(arguments)) && find_viewer_page())) {
     return view_in_browser(arguments);

@@ -59,6 +59,7 @@ def view(*args):
 check("without the viewer and without its page" in view().stderr, "view, where there is nothing to view with")
 (tmp / "prefix/share/tidemark").mkdir(parents=True)
 (tmp / "prefix/share/tidemark/tidemark-view.html").write_text("<p>viewer</p>\n<!-- traces -->\n<p>end</p>\n")
+check("needs tidemark-view" in view("--screenshot", tmp / "x.png").stderr, "a picture without the viewer")
 for words in ([], ["--browser"], ["--panel", "map"]):
     for viewer in (False, True):
         if viewer:
