@@ -392,6 +392,18 @@ TEST_F(MomentPanels, TheLargestHoleIsLabelledHoweverNarrow) {
   }
 }
 
+TEST_F(MomentPanels, BlocksWithoutAStackAreNamedAsInTheReport) {
+  open_file(TIDEMARK_TEST_DATA "/scenarios/validation_with_grad.bad.tmk");
+  selection().go_to_peak(model());
+  show("moment");
+  EXPECT_TRUE(reads("", "(no Python stack: backward pass or another C++ thread)"))
+      << read_window("");
+  // Without Python stacks, that says nothing.
+  shell_->set_model(told_model([](Story& s) { s.alloc(30 * kMiB, 0); }));
+  show("moment");
+  EXPECT_TRUE(reads("", "(no stack recorded)")) << read_window("");
+}
+
 // A block on a stream in a private pool: the same words in every panel.
 TEST_F(MomentPanels, AStreamAndItsPoolHaveOneName) {
   EXPECT_EQ(stream_text(0), "default stream");

@@ -144,7 +144,7 @@ void group_blocks(const Model& model, const Lane& lane, bool categories_known, S
       }
       return;
     case StackBy::kLine: {
-      const FrameText text(names);
+      const FrameText text(names, model.text_of(lane).no_stack());
       const KindUse use = use_of_kinds(memory, out.life);
       group_by_name(
           memory, use,
@@ -276,7 +276,7 @@ std::vector<bool> StackIndex::kinds_with(const std::string& lower_case) const {
   const auto& kinds = memory().allocations.kinds();
   std::vector<bool> found(kinds.size(), true);
   if (lower_case.empty()) return found;
-  const FrameText text(model->process_of(*lane).names);
+  const FrameText text(model->process_of(*lane).names, model->text_of(*lane).no_stack());
   for (size_t k = 0; k < kinds.size(); ++k) found[k] = text.matches(kinds[k].stack, lower_case);
   return found;
 }

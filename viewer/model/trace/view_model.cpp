@@ -6,6 +6,7 @@
 #include <set>
 
 #include "analysis/insight/outside_history.h"
+#include "analysis/steps/stack_roles.h"
 #include "analysis/wording.h"
 #include "export/export_input.h"
 #include "export/report/loss_lines.h"
@@ -192,6 +193,12 @@ std::vector<std::string> losses_in(const TraceModel& trace, const Report& report
   return out;
 }
 
+// As the report decides it.
+std::string_view no_stack_text(const ProcessModel& process) {
+  if (process.framework.empty() || process.is_state_only()) return kNoStackText;
+  return StackRoles(process).of(0) == StackRole::kBackward ? kNoPythonStackText : kNoStackText;
+}
+
 }  // namespace
 
 int64_t Model::end_of(const ProcessModel& process) const {
@@ -281,7 +288,7 @@ std::unique_ptr<Model> prepare_model(TraceModel trace, const std::vector<std::st
   model->characters = characters_of(model->trace);
   for (uint32_t p = 0; p < model->trace.processes.size(); ++p) {
     const ProcessModel& process = model->trace.processes[p];
-    model->text.emplace_back(process.names);
+    model->text.emplace_back(process.names, no_stack_text(process));
     model->pinned.emplace_back(process);
     const int64_t end_ns = model->end_of(process);
     model->marks.push_back(MarkLanes::of(process, end_ns));

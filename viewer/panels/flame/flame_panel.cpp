@@ -154,7 +154,7 @@ std::string_view FlamePanel::name_of(const Model& model, const Selection& select
     case FlameKind::kRoot:
       return "all blocks";
     case FlameKind::kNoStack:
-      return kNoStackText;
+      return text_of(model, selection, node).no_stack();
     case FlameKind::kBeforeRecording:
       return kBeforeRecordingText;
     case FlameKind::kPending:

@@ -52,7 +52,8 @@ struct Held {
       return TableSource{*lane().memory, moment->state, moment->layout, names};
     };
     if (drawing_thread) return make(source(model->text_of(lane())));
-    return make(source(FrameText(model->process_of(lane()).names)));
+    return make(
+        source(FrameText(model->process_of(lane()).names, model->text_of(lane()).no_stack())));
   }
 };
 
