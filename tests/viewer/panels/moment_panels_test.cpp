@@ -11,6 +11,7 @@
 #include "tests/support/serving_story.h"
 #include "viewer/app/start_view.h"
 #include "viewer/model/owner_names.h"
+#include "viewer/model/tables/category_text.h"
 #include "viewer/model/trace/loader.h"
 #include "viewer/panels/timeline/lane_scale.h"
 
@@ -390,6 +391,31 @@ TEST_F(MomentPanels, TheLargestHoleIsLabelledHoweverNarrow) {
     ASSERT_EQ(selection().cursor.moment(model()).state.holes.size(), 1U);
     EXPECT_TRUE(reads("##rows", "largest hole " + size_text(hole))) << read_window("");
   }
+}
+
+// A category that was inferred, and of which the report is not sure.
+TEST_F(MomentPanels, ProbablyIsSaidInEveryPanel) {
+  open_file(TIDEMARK_TEST_DATA "/scenarios/validation_with_grad.bad.tmk");
+  selection().go_to_peak(model());
+  selection().colouring.by = ColourBy::kCategory;
+  shell_->panels().be_patient();
+  const std::string words = "activation, probably";
+  EXPECT_EQ(category_text(model(), model().lanes[0], Category::kActivation), words);
+  EXPECT_EQ(category_text(model(), model().lanes[0], Category::kOptimizerState), "optimizer state");
+  for (const char* panel : {"map", "moment", "tables:allocations", "tables:categories"}) {
+    show(panel);
+    EXPECT_TRUE(reads("", words)) << panel << ": " << read_window("");
+  }
+  show("stack:category");
+  EXPECT_TRUE(reads("##legend", words)) << read_window("##legend");
+  const auto& blocks = model().lanes[0].memory->allocations;
+  for (uint32_t b = 0; b < blocks.size(); ++b) {
+    if (blocks.category(b) != Category::kActivation) continue;
+    selection().choose_allocation(b);
+    break;
+  }
+  show("block");
+  EXPECT_TRUE(reads("", words)) << read_window("");
 }
 
 TEST_F(MomentPanels, BlocksWithoutAStackAreNamedAsInTheReport) {

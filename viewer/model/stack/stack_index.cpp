@@ -11,6 +11,7 @@
 #include "analysis/wording.h"
 #include "viewer/model/frame_text.h"
 #include "viewer/model/owner_names.h"
+#include "viewer/model/tables/category_text.h"
 
 namespace tidemark::view {
 
@@ -138,6 +139,7 @@ void group_blocks(const Model& model, const Lane& lane, bool categories_known, S
         return;
       }
       out.groups = category_groups();
+      out.are_categories = true;
       for (const Category c : kCategoryOrder) {
         out.names.push_back(in_words(category_name(c)));
         out.colours.push_back(category_colour(c));
@@ -270,6 +272,10 @@ std::string why_no_stack_way(const Model& model, const Lane& lane, StackBy by) {
       break;
   }
   return "";
+}
+
+std::string StackIndex::title_of(uint32_t group) const {
+  return are_categories ? category_text(*model, *lane, kCategoryOrder[group]) : names[group];
 }
 
 std::vector<bool> StackIndex::kinds_with(const std::string& lower_case) const {

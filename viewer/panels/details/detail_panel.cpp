@@ -7,6 +7,7 @@
 
 #include "analysis/wording.h"
 #include "viewer/model/owner_names.h"
+#include "viewer/model/tables/category_text.h"
 #include "viewer/model/ticks.h"
 #include "viewer/widgets/fonts.h"
 #include "viewer/widgets/text.h"
@@ -33,7 +34,7 @@ void DetailPanel::draw_facts(const Model& model, const Lane& lane, const Allocat
     const std::string_view owner = model.process_of(lane).names.string(a.metadata);
     fact("owner", owner_title(owner.empty() ? "unknown" : owner), column);
   } else {
-    fact("category", in_words(category_name(a.category)), column);
+    fact("category", category_text(model, lane, a.category), column);
   }
   fact("allocated", a.seeded ? "before the recording began" : since(a.birth_ns()), column);
   if (a.release == kNever) {

@@ -13,6 +13,7 @@
 #include "analysis/wording.h"
 #include "export/report/report_wording.h"
 #include "viewer/model/owner_names.h"
+#include "viewer/model/tables/category_text.h"
 #include "viewer/model/tables/tables.h"
 #include "viewer/model/ticks.h"
 #include "viewer/widgets/drawing.h"
@@ -258,14 +259,16 @@ void MomentPanel::draw_pinned(const Model& model, const Cursor& cursor) {
   }
 }
 
-void MomentPanel::draw_categories(const Moment& moment) {
+void MomentPanel::draw_categories(const Model& model, const Lane& lane, const Moment& moment) {
   const bool known = std::any_of(categories_.begin(), categories_.end(), [](const CategoryRow& c) {
     return c.category != Category::kUnknown;
   });
   if (!known) return;
-  ImGui::SeparatorText("By kind");
+  ImGui::SeparatorText("By category");
   std::vector<std::string> names;  // the parts refer to them
-  for (const CategoryRow& c : categories_) names.push_back(in_words(category_name(c.category)));
+  for (const CategoryRow& c : categories_) {
+    names.push_back(category_text(model, lane, c.category));
+  }
   std::vector<BarPart> parts;
   for (size_t i = 0; i < categories_.size(); ++i) {
     const CategoryRow& c = categories_[i];
@@ -360,7 +363,7 @@ void MomentPanel::draw(const Model& model, Selection& selection) {
         "free in total.");
   }
   draw_pinned(model, selection.cursor);
-  draw_categories(moment);
+  draw_categories(model, lane, moment);
   draw_lines(model, lane, moment);
   draw_settings(model.process_of(lane));
 }

@@ -33,7 +33,7 @@ class MomentPanel {
   void draw_entries(const char* id, const std::vector<Entry>& entries);
   void draw_ledger(const Lane& lane, const Moment& moment);
   void draw_pinned(const Model& model, const Cursor& cursor);
-  void draw_categories(const Moment& moment);
+  void draw_categories(const Model& model, const Lane& lane, const Moment& moment);
   void draw_lines(const Model& model, const Lane& lane, const Moment& moment);
 
   const Model* model_ = nullptr;

@@ -10,6 +10,7 @@
 
 #include "analysis/wording.h"
 #include "viewer/model/owner_names.h"
+#include "viewer/model/tables/category_text.h"
 #include "viewer/model/ticks.h"
 #include "viewer/widgets/block_colour.h"
 #include "viewer/widgets/drawing.h"
@@ -27,7 +28,7 @@ constexpr float kLegendPx = 200;          // most for the name of a stack in the
 constexpr size_t kStacksNamed = 6;        // and modules, in the legend; the tables have all
 
 std::string kind_of(const Model& model, const Lane& lane, const Allocation& a) {
-  if (!lane.of_driver) return in_words(category_name(a.category));
+  if (!lane.of_driver) return category_text(model, lane, a.category);
   const std::string_view owner = model.process_of(lane).names.string(a.metadata);
   return owner_title(owner.empty() ? "unknown" : owner);
 }
@@ -135,6 +136,7 @@ void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Mome
 
 void MapPanel::make_legend(const Model& model, ColourBy by, const Moment& moment) {
   legend_of_ = by;
+  legend_final_ = model.report_ready;
   const bool many = by == ColourBy::kStack || by == ColourBy::kModule;
   legend_ = colour_rows(model, by, moment, many ? kStacksNamed : SIZE_MAX);
   if (by == ColourBy::kAge || by == ColourBy::kSize) return;
@@ -435,7 +437,8 @@ void MapPanel::update(const Model& model, Selection& selection, const Moment& mo
     asleep_ = lane.ledger->residence().asleep_at(selection.cursor.time_ns(model));
     request_ = failed_request(model, selection.cursor, moment);
   }
-  if (legend_of_ != selection.colouring.by) make_legend(model, selection.colouring.by, moment);
+  const bool stale = legend_of_ != selection.colouring.by || legend_final_ != model.report_ready;
+  if (stale) make_legend(model, selection.colouring.by, moment);
 }
 
 void MapPanel::draw(const Model& model, Selection& selection) {

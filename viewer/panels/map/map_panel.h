@@ -67,6 +67,7 @@ class MapPanel {
   std::vector<ColourRow> legend_;
   std::vector<AddressRange> asleep_;  // by address
   ColourBy legend_of_ = ColourBy::kCategory;
+  bool legend_final_ = false;  // the report says what is only probable
 };
 
 }  // namespace tidemark::view

@@ -11,6 +11,7 @@
 #include "analysis/insight/module_shares.h"
 #include "analysis/wording.h"
 #include "viewer/model/owner_names.h"
+#include "viewer/model/tables/category_text.h"
 #include "viewer/model/ticks.h"
 #include "viewer/widgets/block_colour.h"
 #include "viewer/widgets/fonts.h"
@@ -69,15 +70,6 @@ void choose_largest(const Model& model, Selection& selection, const StackRow& ro
     if (!largest || all[i].block_bytes > all[*largest].block_bytes) largest = i;
   }
   if (largest) selection.choose_allocation(*largest);
-}
-
-// As the report says it, of the instant that it describes.
-bool is_category_unsure(const DeviceReport* report, Category category) {
-  constexpr double kSure = 0.6;
-  if (report == nullptr || category == Category::kUnknown) return false;
-  return std::any_of(
-      report->categories.begin(), report->categories.end(),
-      [&](const CategoryShare& c) { return c.category == category && c.confidence < kSure; });
 }
 
 void copy_stack(const Dictionary& names, uint32_t stack) {
@@ -188,7 +180,7 @@ void TablesPanel::draw_allocations(const Model& model, Selection& selection) {
   ImGui::TableSetupColumn("size", kFirst, px(84));
   ImGui::TableSetupColumn("requested", kNumber, px(84));
   ImGui::TableSetupColumn("age", kNumber, px(78));
-  ImGui::TableSetupColumn("category", ImGuiTableColumnFlags_WidthFixed, px(110));
+  ImGui::TableSetupColumn("category", ImGuiTableColumnFlags_WidthFixed, px(160));
   ImGui::TableSetupColumn("where", ImGuiTableColumnFlags_WidthStretch);
   ImGui::TableSetupColumn("address", ImGuiTableColumnFlags_WidthFixed, px(120));
   begin_rows();
@@ -220,7 +212,9 @@ void TablesPanel::draw_allocations(const Model& model, Selection& selection) {
     ImGui::TableNextColumn();
     const bool pending = moment.state.is_pending(source.memory, row);
     swatch(pending ? theme().pending : block_colour(model, selection.colouring.by, cursor, a));
-    text(pending ? std::string(kPendingText) : in_words(category_name(a.category)));
+    const std::string kind = pending ? std::string(kPendingText)
+                                     : category_text(model, model.lanes[moment.lane], a.category);
+    text(fitted(kind, ImGui::GetContentRegionAvail().x));
     if (pending) explain("Freed by the program, but another stream may still be using it.");
     ImGui::TableNextColumn();
     text(fitted(source.text.headline(a.stack, a.seeded), ImGui::GetContentRegionAvail().x));
@@ -305,8 +299,7 @@ void TablesPanel::draw_categories(const Model& model, Selection& selection) {
     number_cell(grouped(row.count));
     ImGui::TableNextColumn();
     swatch(category_colour(row.category));
-    const bool unsure = is_category_unsure(model.report_of(model.lanes[moment.lane]), row.category);
-    text(in_words(category_name(row.category)) + (unsure ? ", probably" : ""));
+    text(category_text(model, model.lanes[moment.lane], row.category));
   });
   ImGui::EndTable();
 }

@@ -80,7 +80,8 @@ void StackLegend::draw_row(const Bytes& shown, uint32_t group) {
   const float inset = px(3);
   draw.AddRectFilled(at + ImVec2(0, inset), at + ImVec2(square - inset, square),
                      paint(index.colours[group], off ? 70 : 255), px(2));
-  const float name_width = width_of(index.names[group]) + square + px(12);
+  const std::string title = index.title_of(group);
+  const float name_width = width_of(title) + square + px(12);
   std::string bytes = size_text(shown.held[group]);
   if (!shown.free.empty() && shown.held[group] != 0) {
     const std::string free = size_text(shown.free[group]) + " free";
@@ -88,13 +89,13 @@ void StackLegend::draw_row(const Bytes& shown, uint32_t group) {
     bytes = name_width + width_of(both) < room ? both : free;
   }
   const float right = room - width_of(bytes) - px(4);
-  const std::string name = fitted(index.names[group], right - square - px(8));
+  const std::string name = fitted(title, right - square - px(8));
   const int strength = off ? 120 : 255;
   draw.AddText(at + ImVec2(square + px(2), px(1)),
                paint(off || shown.held[group] == 0 ? theme().dim : theme().text, strength),
                name.c_str());
   draw.AddText(at + ImVec2(right, px(1)), paint(theme().dim, strength), bytes.c_str());
-  explain((index.names[group] + "\nclick: show only this   ctrl-click: hide or show").c_str());
+  explain((title + "\nclick: show only this   ctrl-click: hide or show").c_str());
   if (!ImGui::IsItemClicked()) return;
   if (ImGui::GetIO().KeyCtrl) {
     toggle(group, index.groups.count);
