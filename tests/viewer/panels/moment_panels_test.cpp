@@ -2,6 +2,7 @@
 // are those of the report.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "analysis/wording.h"
@@ -428,6 +429,29 @@ TEST_F(MomentPanels, BlocksWithoutAStackAreNamedAsInTheReport) {
   shell_->set_model(told_model([](Story& s) { s.alloc(30 * kMiB, 0); }));
   show("moment");
   EXPECT_TRUE(reads("", "(no stack recorded)")) << read_window("");
+}
+
+// Its blocks do not say of which private pool they are, its segments do.
+TEST_F(MomentPanels, PrivatePoolsOfSegmentsAreNamed) {
+  open_file(TIDEMARK_TEST_DATA "/scenarios/graph_pools.bad.tmk");
+  selection().go_to_peak(model());
+  shell_->panels().be_patient();
+  show("stack:stream");
+  EXPECT_TRUE(reads("##legend", "private pool 1, stream 0x")) << read_window("##legend");
+  EXPECT_TRUE(reads("##legend", "private pool 2, stream 0x")) << read_window("##legend");
+  const StackIndex& index = *shell_->panels().stack.view().picture()->index;
+  for (const char* name : {"private pool 1, stream 0x3b0f6070", "private pool 3, stream 0x3b0f6070",
+                           "stream 0x3b0f6070"}) {
+    EXPECT_EQ(std::count(index.names.begin(), index.names.end(), name), 1) << name;
+  }
+  show("map");
+  EXPECT_TRUE(reads("##rows", "% used private pool 1, stream 0x3b0f6070")) << read_window("##rows");
+  EXPECT_TRUE(reads("##rows", "largest hole 20.0 MiB, one of 3, in private pool 1"));
+  show("tables:segments");
+  EXPECT_TRUE(reads("", "private pool 1, stream 0x3b0f6070")) << read_window("");
+  ImGui::GetIO().DisplaySize = {640, 480};
+  frame(4);
+  EXPECT_TRUE(reads("", "private pool 1")) << read_window("");
 }
 
 // A block on a stream in a private pool: the same words in every panel.

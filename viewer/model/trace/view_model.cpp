@@ -43,6 +43,11 @@ std::vector<OwnerCurve> owner_curves(const ProcessModel& process, const DriverHi
   return curves;
 }
 
+bool has_private_pool(const AllocationHistory& memory) {
+  return std::any_of(memory.segment_changes.begin(), memory.segment_changes.end(),
+                     [](const SegmentChange& c) { return c.pool != 0; });
+}
+
 Lane make_lane(const TraceModel& trace, uint32_t index, const AllocationHistory& memory,
                bool of_driver) {
   const ProcessModel& process = trace.processes[index];
@@ -56,6 +61,7 @@ Lane make_lane(const TraceModel& trace, uint32_t index, const AllocationHistory&
             .states = StateIndex(memory),
             .ledger = std::make_unique<LedgerSource>(process, memory.device),
             .requests_known = knows_requests(memory),
+            .private_pools = has_private_pool(memory),
             .used = {},
             .owners = {},
             .driver_steps = of_driver ? find_steps(process, memory, StackRoles(process)) : Steps()};

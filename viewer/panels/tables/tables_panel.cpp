@@ -25,6 +25,7 @@ namespace {
 
 // More than this many blocks are filtered and sorted in the background.
 constexpr size_t kManyBlocks = 20'000;
+constexpr float kWideSegmentsPx = 820;
 
 constexpr const char* kLastingWay = "all-steps";
 
@@ -390,17 +391,23 @@ void TablesPanel::draw_owners(const Model& model, Selection& selection) {
 }
 
 void TablesPanel::draw_segments(const Model& model, Selection& selection) {
+  const Moment& moment = selection.cursor.moment(model);
+  const std::vector<SegmentRange>& ranges = moment.state.segments;
+  const bool expandable = std::any_of(ranges.begin(), ranges.end(),
+                                      [](const SegmentRange& range) { return range.expandable; });
+  // In a narrow panel, the pool matters more than what follows from the rest or from the map.
+  const ImGuiTableColumnFlags if_wide =
+      ImGui::GetContentRegionAvail().x < px(kWideSegmentsPx) ? ImGuiTableColumnFlags_Disabled : 0;
   if (!ImGui::BeginTable("##segments", 8, kTableFlags)) return;
   ImGui::TableSetupColumn("size", kFirst, px(84));
-  ImGui::TableSetupColumn("used", kNumber, px(84));
+  ImGui::TableSetupColumn("used", kNumber | if_wide, px(84));
   ImGui::TableSetupColumn("free", kNumber, px(84));
-  ImGui::TableSetupColumn("blocks", kNumber, px(64));
-  ImGui::TableSetupColumn("holes", kNumber, px(60));
+  ImGui::TableSetupColumn("blocks", kNumber | if_wide, px(64));
+  ImGui::TableSetupColumn("holes", kNumber | if_wide, px(60));
   ImGui::TableSetupColumn("largest hole", kNumber, px(90));
-  ImGui::TableSetupColumn("stream", ImGuiTableColumnFlags_WidthFixed, px(170));
-  ImGui::TableSetupColumn("address", ImGuiTableColumnFlags_WidthStretch);
+  ImGui::TableSetupColumn("stream", ImGuiTableColumnFlags_WidthStretch);
+  ImGui::TableSetupColumn("address", ImGuiTableColumnFlags_WidthFixed, px(expandable ? 190 : 120));
   begin_rows();
-  const Moment& moment = selection.cursor.moment(model);
   if (refresh(segments_key_, model, selection)) {
     segments_ = segment_rows(source_of(model, moment), segments_key_.sort);
   }
