@@ -454,6 +454,14 @@ TEST_F(MomentPanels, PrivatePoolsOfSegmentsAreNamed) {
   EXPECT_TRUE(reads("", "private pool 1")) << read_window("");
 }
 
+// Only a refusal is known of it.
+TEST_F(MomentPanels, TheMapSaysThatALimitMayBeHigher) {
+  open_file(TIDEMARK_TEST_DATA "/scenarios/varying_sizes.bad.tmk");
+  selection().go_to_oom_at(model(), 0);
+  show("map");
+  EXPECT_TRUE(reads("", "the allocator's own limit is at least 1008.0 MiB")) << read_window("");
+}
+
 // A block on a stream in a private pool: the same words in every panel.
 TEST_F(MomentPanels, AStreamAndItsPoolHaveOneName) {
   EXPECT_EQ(stream_text(0), "default stream");
