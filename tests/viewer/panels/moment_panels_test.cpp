@@ -13,6 +13,7 @@
 #include "viewer/app/start_view.h"
 #include "viewer/model/owner_names.h"
 #include "viewer/model/tables/category_text.h"
+#include "viewer/model/tables/owner_text.h"
 #include "viewer/model/trace/loader.h"
 #include "viewer/panels/timeline/lane_scale.h"
 
@@ -460,6 +461,20 @@ TEST_F(MomentPanels, TheMapSaysThatALimitMayBeHigher) {
   selection().go_to_oom_at(model(), 0);
   show("map");
   EXPECT_TRUE(reads("", "the allocator's own limit is at least 1008.0 MiB")) << read_window("");
+}
+
+TEST_F(MomentPanels, OtherProcessesMayBeRanksOfTheJob) {
+  open_file(TIDEMARK_TEST_DATA "/planted/seed00054/trace");
+  const Lane& lane = model().lanes[0];
+  selection().set_time(model(), 0, 4.193e9);
+  show("moment");
+  const std::string words = "other processes (also ranks of this job)";
+  EXPECT_TRUE(reads("", words)) << read_window("");
+  EXPECT_EQ(owner_text(model(), lane, "nccl", selection().cursor.time_ns(model())), "NCCL");
+  // After the end of the other one.
+  const int64_t end_ns = model().end_of(model().trace.processes[1]);
+  EXPECT_EQ(owner_text(model(), lane, "other_processes", end_ns), words);
+  EXPECT_EQ(owner_text(model(), lane, "other_processes", end_ns + 1), "other processes");
 }
 
 // A block on a stream in a private pool: the same words in every panel.

@@ -12,6 +12,7 @@
 #include "analysis/wording.h"
 #include "viewer/model/owner_names.h"
 #include "viewer/model/tables/category_text.h"
+#include "viewer/model/tables/owner_text.h"
 #include "viewer/model/ticks.h"
 #include "viewer/widgets/block_colour.h"
 #include "viewer/widgets/fonts.h"
@@ -384,7 +385,7 @@ void TablesPanel::draw_owners(const Model& model, Selection& selection) {
     number_cell(row.peak_bytes == 0 ? "" : size_text(row.peak_bytes));
     ImGui::TableNextColumn();
     swatch(owner_colour(row.owner));
-    text(owner_title(row.owner));
+    text(owner_text(model, lane, row.owner, selection.cursor.time_ns(model)));
     explain(std::string(owner_meaning(row.owner)).c_str());
   });
   ImGui::EndTable();
