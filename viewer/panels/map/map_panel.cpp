@@ -161,7 +161,7 @@ void MapPanel::draw_legend(ColourBy by) {
   bool first = true;
   for (const ColourRow& s : legend_) {
     const std::string label =
-        fmt::format("{} {}", fitted(s.name, px(kLegendPx)), size_text(s.bytes));
+        fmt::format("{} {}", fitted_line(s.name, px(kLegendPx)), size_text(s.bytes));
     if (!first) flow(width_of(label) + px(24));
     first = false;
     swatch(s.colour);
