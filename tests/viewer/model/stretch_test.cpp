@@ -119,5 +119,21 @@ TEST_F(Stretch, ActionsAroundAnEvent) {
   EXPECT_GT(failed, 0U);
 }
 
+// The cursor on an error is on its row, not on that of the event before it.
+TEST_F(Stretch, TheRowOfTheCursor) {
+  const FailedAllocation& f = memory().failures.front();
+  const std::vector<ActionRow> rows = action_rows(memory(), f.event, 20);
+  const size_t failed = action_at(rows, f.event, f.time_ns);
+  ASSERT_LT(failed, rows.size());
+  EXPECT_TRUE(rows[failed].failed);
+  EXPECT_EQ(rows[failed].bytes, f.requested_bytes);
+  const size_t event = action_at(rows, f.event, f.time_ns - 1);
+  ASSERT_LT(event, rows.size());
+  EXPECT_FALSE(rows[event].failed);
+  EXPECT_EQ(rows[event].event, f.event);
+  EXPECT_NE(rows[event].address, 0U);
+  EXPECT_EQ(action_at(rows, memory().event_count(), 0), rows.size());
+}
+
 }  // namespace
 }  // namespace tidemark::view
