@@ -57,6 +57,14 @@ class Ranks : public Interaction {
   ImRect area_;
 };
 
+TEST_F(Ranks, TheScaleSaysWhatNoDataLooksLike) {
+  show(load("ranks/guilty4"));
+  const std::string seen = read_window(RanksPanel::kTitle);
+  for (const char* key : {"after the last event", "no data"}) {
+    EXPECT_NE(seen.find(without_spaces(key)), std::string::npos) << key;
+  }
+}
+
 // A job of more ranks than are loaded: all are drawn by their summaries, and a click loads one.
 TEST_F(Ranks, OfVeryManyTheChosenOnesAreLoaded) {
   constexpr size_t kRanks = 70;

@@ -208,7 +208,8 @@ std::string_view no_stack_text(const ProcessModel& process) {
 }  // namespace
 
 int64_t Model::end_of(const ProcessModel& process) const {
-  return process.knows_its_end() ? std::min(process.last_ns, trace.end_ns) : trace.end_ns;
+  const bool known = process.first_ns <= process.last_ns;
+  return known ? std::min(process.last_ns, trace.end_ns) : trace.end_ns;
 }
 
 const DeviceReport* Model::report_of(const Lane& lane) const {

@@ -123,7 +123,7 @@ void ComparePanel::fill(const Model& model, const Lane& lane, const VisibleRange
   } else if (!out.work.work(kBudgetNs)) {
     return;
   }
-  curve_points(*lane.memory, out.work.columns(), value_, window, model.trace.end_ns, out.xs,
+  curve_points(*lane.memory, out.work.columns(), value_, window, model.end_of(lane), out.xs,
                out.ys);
   for (double& x : out.xs) x += offset;
 }
