@@ -107,12 +107,7 @@ std::vector<StackPanel::Plot> StackPanel::plots_of(const Model& model, const Sel
         step_view_.set_length(length);
         step_view_.fit();
       }
-      if (titled_ != pair_) {
-        titled_ = pair_;
-        titles_ = step_titles(model, lane, *pair_);
-        const std::string how = how_steps_were_detected(model.steps_of(lane));
-        if (!how.empty()) titles_.ordinary += ", " + how;
-      }
+      if (titled_ != pair_) name_steps(model, lane);
       const auto plot = [&](uint32_t step, const std::string& title) {
         return Plot{&model, own,  -step_begin(model, lane, step),
                     title,  true, step_span(model, lane, step),
@@ -363,26 +358,35 @@ void StackPanel::draw_notes(const Model& model, const Lane& lane) {
   }
 }
 
-std::optional<LegendPair> StackPanel::peaks_of_steps(const Model& model, const Cursor& cursor,
-                                                     const std::vector<Plot>& plots) const {
+void StackPanel::name_steps(const Model& model, const Lane& lane) {
+  titled_ = pair_;
+  titles_ = step_titles(model, lane, *pair_);
+  const Steps& steps = model.steps_of(lane);
+  const std::string how = how_steps_were_detected(steps);
+  if (!how.empty()) titles_.ordinary += ", " + how;
+  const auto first = peak_of_step(*lane.memory, steps, pair_->ordinary);
+  const auto second = peak_of_step(*lane.memory, steps, pair_->unlike);
+  peaks_.reset();
+  if (first && second) {
+    peaks_ = {{*first, *second}, {steps.name(pair_->ordinary), steps.name(pair_->unlike)}};
+  }
+}
+
+std::optional<LegendPair> StackPanel::peaks_to_list(const Model& model, const Cursor& cursor,
+                                                    const std::vector<Plot>& plots) const {
   const bool is_inside = std::any_of(plots.begin(), plots.end(), [&](const Plot& plot) {
     const double time = cursor.time(model) + plot.offset;
     return time >= 0 && time <= plot.end.value_or(0);
   });
   const StackPicture* picture = views_[0].picture();
   if (!steps_ || is_inside || picture == nullptr || picture->has_own_colours()) return {};
-  const Lane& lane = model.lanes[cursor.lane()];
-  const Steps& steps = model.steps_of(lane);
-  const auto first = peak_of_step(*lane.memory, steps, pair_->ordinary);
-  const auto second = peak_of_step(*lane.memory, steps, pair_->unlike);
-  if (!first || !second) return {};
-  return LegendPair{{*first, *second}, {steps.name(pair_->ordinary), steps.name(pair_->unlike)}};
+  return peaks_;
 }
 
 void StackPanel::draw_legend(const Model& model, Selection& selection,
                              const std::vector<Plot>& plots) {
   const Lane& lane = model.lanes[selection.cursor.lane()];
-  const std::optional<LegendPair> peaks = peaks_of_steps(model, selection.cursor, plots);
+  const std::optional<LegendPair> peaks = peaks_to_list(model, selection.cursor, plots);
   if (peaks) {
     text_dim("at the peak of each step");
   } else {
