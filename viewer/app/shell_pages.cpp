@@ -182,10 +182,13 @@ void Shell::draw_losses() {
 }
 
 std::string Shell::facts() const {
-  // Over which time they are is known with the report, which says so in the same words.
-  std::string facts =
-      model_->report_ready ? events_text(model_->report) : counted(model_->events, "memory event");
-  facts += "   " + counted(model_->lanes.size(), "device");
+  // In the words of the report, without its number of events: that of a device follows, and they
+  // are not the same.
+  std::string facts;
+  if (model_->report_ready) {
+    facts = events_text(model_->report).substr(grouped(model_->report.events).size() + 1) + "   ";
+  }
+  facts += counted(model_->lanes.size(), "device");
   if (const std::string event = selection_.cursor.event_text(*model_); !event.empty()) {
     facts += fmt::format("   {}: {}", model_->lanes[selection_.cursor.lane()].name, event);
   }
@@ -206,11 +209,15 @@ void Shell::draw_status() {
       const std::string all = facts();
       const float room = ImGui::GetContentRegionAvail().x;
       text_dim(fitted(all, room));
-      explain(
-          "Memory events are what was recorded. The events of a device, which the axis numbers, "
-          "are "
-          "the changes of its memory: a free is two of them if the block can be reused only later, "
-          "and so is an allocation for which memory was reserved.");
+      if (ImGui::IsItemHovered()) {
+        explain(
+            fmt::format("The trace has {}, of all processes, as they were recorded. The events of "
+                        "a device, which the axis numbers, are the changes of its memory: a free "
+                        "is two of them if the block can be reused only later, and so is an "
+                        "allocation for which memory was reserved; an error is none.",
+                        counted(model_->events, "memory event"))
+                .c_str());
+      }
       static constexpr std::string_view kHint = "F1: keys";
       if (room > width_of(all) + width_of(kHint) + px(60)) {
         ImGui::SameLine();

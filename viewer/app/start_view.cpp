@@ -7,7 +7,6 @@
 #include <cmath>
 #include <optional>
 
-#include "analysis/stacked/column_samples.h"
 #include "proto/base/units.h"
 
 namespace tidemark::view {
@@ -58,14 +57,8 @@ Status go_to_rank(const StartView& start, const Model& model, Selection& selecti
 void go_to_peak_of(const Model& model, uint32_t step, Selection& selection) {
   const uint32_t lane = selection.cursor.lane();
   const AllocationHistory& memory = *model.lanes[lane].memory;
-  const std::vector<uint32_t>& boundaries = model.steps_of(model.lanes[lane]).boundaries;
-  const uint32_t count = memory.event_count();
-  const uint32_t first = boundaries[step];
-  const uint32_t last = step + 1 < boundaries.size() ? boundaries[step + 1] : count;
-  if (first >= std::min(last, count)) return;
-  const uint32_t highest = highest_in_columns(memory, Curve::kAllocated, {first, last}).events[0];
-  // The memory may be highest as the step begins, after the event before it.
-  selection.set_event(model, lane, std::max(highest, first));
+  const auto peak = peak_of_step(memory, model.steps_of(model.lanes[lane]), step);
+  if (peak) selection.set_event(model, lane, *peak);
 }
 
 uint32_t parse_lane(const std::string& text, const Model& model) {

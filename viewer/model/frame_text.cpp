@@ -56,7 +56,7 @@ const std::string& FrameText::line(uint32_t stack) const {
 
 FrameText::Line FrameText::line_of(uint32_t stack) const {
   const std::vector<uint32_t> frames = names_->frames_of(stack);
-  if (frames.empty()) return {std::string(kNoStackText), ""};
+  if (frames.empty()) return {std::string(no_stack_), ""};
   const std::vector<std::string> lines = names_->stack_text(stack);
   const std::string headline = headline_of(lines);
   const auto chosen =

@@ -17,10 +17,16 @@ namespace tidemark::view {
 inline constexpr std::string_view kBeforeRecordingText = "(allocated before the recording began)";
 inline constexpr std::string_view kPendingText = "pending free";
 inline constexpr std::string_view kNoStackText = "(no stack recorded)";
+inline constexpr std::string_view kNoPythonStackText =
+    "(no Python stack: backward pass or another C++ thread)";
 
 class FrameText {
  public:
-  explicit FrameText(const Dictionary& names) : names_(&names), kept_(std::make_unique<Kept>()) {}
+  // `no_stack`: what a block without one is, a constant.
+  FrameText(const Dictionary& names, std::string_view no_stack)
+      : names_(&names), no_stack_(no_stack), kept_(std::make_unique<Kept>()) {}
+
+  std::string_view no_stack() const { return no_stack_; }
 
   // "function  file.py:12": the file without its folders.
   const std::string& frame(uint32_t frame) const;
@@ -58,6 +64,7 @@ class FrameText {
   const std::string& searchable(uint32_t stack) const;
 
   const Dictionary* names_;
+  std::string_view no_stack_;
   std::unique_ptr<Kept> kept_;
 };
 

@@ -133,6 +133,14 @@ std::string fitted_ends(std::string_view t, float width) {
   return std::string(head) + std::string(kDots) + std::string(tail);
 }
 
+std::string fitted_line(std::string_view t, float width) {
+  const size_t gap = t.find("  ");
+  if (gap == std::string_view::npos || width_of(t) <= width) return fitted(t, width);
+  const std::string_view place = t.substr(gap);
+  const std::string function = fitted(t.substr(0, gap), width - width_of(place));
+  return function.empty() ? fitted_ends(t, width) : function + std::string(place);
+}
+
 void explain(const char* t) {
   if (!ImGui::IsItemHovered(ImGuiHoveredFlags_ForTooltip)) return;
   if (!ImGui::BeginTooltip()) return;

@@ -24,6 +24,8 @@ void text_right(std::string_view text);
 std::string fitted(std::string_view text, float width);
 // The same, but cut in the middle: for names that differ at their ends.
 std::string fitted_ends(std::string_view text, float width);
+// The same for "function  file.py:12": the function is cut, so that the place stays.
+std::string fitted_line(std::string_view text, float width);
 float width_of(std::string_view text);
 
 // A tooltip for the previous item, wrapped at a readable width.

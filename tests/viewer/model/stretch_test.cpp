@@ -119,5 +119,36 @@ TEST_F(Stretch, ActionsAroundAnEvent) {
   EXPECT_GT(failed, 0U);
 }
 
+// The cursor on an error is on its row, not on that of the event before it.
+TEST_F(Stretch, TheRowOfTheCursor) {
+  const FailedAllocation& f = memory().failures.front();
+  const std::vector<ActionRow> rows = action_rows(memory(), f.event, 20);
+  const size_t failed = action_at(rows, f.event, f.time_ns);
+  ASSERT_LT(failed, rows.size());
+  EXPECT_TRUE(rows[failed].failed);
+  EXPECT_EQ(rows[failed].bytes, f.requested_bytes);
+  const size_t event = action_at(rows, f.event, f.time_ns - 1);
+  ASSERT_LT(event, rows.size());
+  EXPECT_FALSE(rows[event].failed);
+  EXPECT_EQ(rows[event].event, f.event);
+  EXPECT_NE(rows[event].address, 0U);
+  EXPECT_EQ(action_at(rows, memory().event_count(), 0), rows.size());
+}
+
+// Allocated minus what is freed of it again is what is kept.
+TEST_F(Stretch, WhatIsFreedMayBeOlder) {
+  const int64_t span = trace_.end_ns - trace_.start_ns;
+  const TimeRange range{trace_.start_ns + span / 3, trace_.start_ns + span / 2};
+  const StretchSums sums = sums_in(memory(), range);
+  const auto bytes = [&](StretchPart part) { return sums[static_cast<size_t>(part)].bytes; };
+  const uint64_t older =
+      older_bytes(memory(), range, blocks_in(memory(), range, StretchPart::kFreed));
+  EXPECT_GT(older, 0U);
+  EXPECT_EQ(bytes(StretchPart::kAllocated) - (bytes(StretchPart::kFreed) - older),
+            bytes(StretchPart::kKept));
+  EXPECT_EQ(bytes(StretchPart::kFreed) - older, bytes(StretchPart::kShortLived));
+  EXPECT_EQ(older_bytes(memory(), range, blocks_in(memory(), range, StretchPart::kKept)), 0U);
+}
+
 }  // namespace
 }  // namespace tidemark::view

@@ -235,7 +235,7 @@ TEST_F(Gestures, ABlockShowsItsStackSizeLifeAndNeighbours) {
   key(ImGuiKey_2);
   const ImRect r = window(MapPanel::kTitle);
   for (float y = r.Min.y + 124; y < r.Max.y - 10 && !selection().highlights.allocation; y += 22) {
-    click({r.Min.x + 300, y});
+    click({r.Min.x + 340, y});
   }
   ASSERT_TRUE(selection().highlights.allocation);
   frame(4);

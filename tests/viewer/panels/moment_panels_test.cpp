@@ -2,6 +2,7 @@
 // are those of the report.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "analysis/wording.h"
@@ -11,6 +12,8 @@
 #include "tests/support/serving_story.h"
 #include "viewer/app/start_view.h"
 #include "viewer/model/owner_names.h"
+#include "viewer/model/tables/category_text.h"
+#include "viewer/model/tables/owner_text.h"
 #include "viewer/model/trace/loader.h"
 #include "viewer/panels/timeline/lane_scale.h"
 
@@ -158,12 +161,16 @@ TEST_F(MomentPanels, TheAgeOfEarlierDriverMemoryIsUnknown) {
   EXPECT_TRUE(explains("older than the recording"));
 }
 
-// Annotations of a snapshot may be older than its first memory event.
-TEST_F(MomentPanels, TheStatusBarCountsAsTheReportDoes) {
+// Annotations of a snapshot may be older than its first memory event. The number of what was
+// recorded is not beside that of a device's events, which counts other things.
+TEST_F(MomentPanels, TheStatusBarSaysTheTimeAsTheReportDoes) {
   open_file(TIDEMARK_TEST_DATA "/snapshots/annotated.pickle.gz");
   const std::string words = events_text(model().report);
   EXPECT_NE(words.find(", from +"), std::string::npos) << words;
-  EXPECT_TRUE(reads("##status", words)) << words << " in " << read_window("##status");
+  const std::string count = grouped(model().report.events);
+  ASSERT_TRUE(words.starts_with(count + " "));
+  const std::string seen = read_window("##status");
+  EXPECT_TRUE(seen.starts_with(without_spaces(words.substr(count.size())))) << seen;
 }
 
 // The axis, the map and the status bar number the events of a device alike.
@@ -390,6 +397,88 @@ TEST_F(MomentPanels, TheLargestHoleIsLabelledHoweverNarrow) {
     ASSERT_EQ(selection().cursor.moment(model()).state.holes.size(), 1U);
     EXPECT_TRUE(reads("##rows", "largest hole " + size_text(hole))) << read_window("");
   }
+}
+
+// A category that was inferred, and of which the report is not sure.
+TEST_F(MomentPanels, ProbablyIsSaidInEveryPanel) {
+  open_file(TIDEMARK_TEST_DATA "/scenarios/validation_with_grad.bad.tmk");
+  selection().go_to_peak(model());
+  selection().colouring.by = ColourBy::kCategory;
+  shell_->panels().be_patient();
+  const std::string words = "activation, probably";
+  EXPECT_EQ(category_text(model(), model().lanes[0], Category::kActivation), words);
+  EXPECT_EQ(category_text(model(), model().lanes[0], Category::kOptimizerState), "optimizer state");
+  for (const char* panel : {"map", "moment", "tables:allocations", "tables:categories"}) {
+    show(panel);
+    EXPECT_TRUE(reads("", words)) << panel << ": " << read_window("");
+  }
+  show("stack:category");
+  EXPECT_TRUE(reads("##legend", words)) << read_window("##legend");
+  const auto& blocks = model().lanes[0].memory->allocations;
+  for (uint32_t b = 0; b < blocks.size(); ++b) {
+    if (blocks.category(b) != Category::kActivation) continue;
+    selection().choose_allocation(b);
+    break;
+  }
+  show("block");
+  EXPECT_TRUE(reads("", words)) << read_window("");
+}
+
+TEST_F(MomentPanels, BlocksWithoutAStackAreNamedAsInTheReport) {
+  open_file(TIDEMARK_TEST_DATA "/scenarios/validation_with_grad.bad.tmk");
+  selection().go_to_peak(model());
+  show("moment");
+  EXPECT_TRUE(reads("", "(no Python stack: backward pass or another C++ thread)"))
+      << read_window("");
+  // Without Python stacks, that says nothing.
+  shell_->set_model(told_model([](Story& s) { s.alloc(30 * kMiB, 0); }));
+  show("moment");
+  EXPECT_TRUE(reads("", "(no stack recorded)")) << read_window("");
+}
+
+// Its blocks do not say of which private pool they are, its segments do.
+TEST_F(MomentPanels, PrivatePoolsOfSegmentsAreNamed) {
+  open_file(TIDEMARK_TEST_DATA "/scenarios/graph_pools.bad.tmk");
+  selection().go_to_peak(model());
+  shell_->panels().be_patient();
+  show("stack:stream");
+  EXPECT_TRUE(reads("##legend", "private pool 1, stream 0x")) << read_window("##legend");
+  EXPECT_TRUE(reads("##legend", "private pool 2, stream 0x")) << read_window("##legend");
+  const StackIndex& index = *shell_->panels().stack.view().picture()->index;
+  for (const char* name : {"private pool 1, stream 0x3b0f6070", "private pool 3, stream 0x3b0f6070",
+                           "stream 0x3b0f6070"}) {
+    EXPECT_EQ(std::count(index.names.begin(), index.names.end(), name), 1) << name;
+  }
+  show("map");
+  EXPECT_TRUE(reads("##rows", "% used private pool 1, stream 0x3b0f6070")) << read_window("##rows");
+  EXPECT_TRUE(reads("##rows", "largest hole 20.0 MiB, one of 3, in private pool 1"));
+  show("tables:segments");
+  EXPECT_TRUE(reads("", "private pool 1, stream 0x3b0f6070")) << read_window("");
+  ImGui::GetIO().DisplaySize = {640, 480};
+  frame(4);
+  EXPECT_TRUE(reads("", "private pool 1")) << read_window("");
+}
+
+// Only a refusal is known of it.
+TEST_F(MomentPanels, TheMapSaysThatALimitMayBeHigher) {
+  open_file(TIDEMARK_TEST_DATA "/scenarios/varying_sizes.bad.tmk");
+  selection().go_to_oom_at(model(), 0);
+  show("map");
+  EXPECT_TRUE(reads("", "the allocator's own limit is at least 1008.0 MiB")) << read_window("");
+}
+
+TEST_F(MomentPanels, OtherProcessesMayBeRanksOfTheJob) {
+  open_file(TIDEMARK_TEST_DATA "/planted/seed00054/trace");
+  const Lane& lane = model().lanes[0];
+  selection().set_time(model(), 0, 4.193e9);
+  show("moment");
+  const std::string words = "other processes (also ranks of this job)";
+  EXPECT_TRUE(reads("", words)) << read_window("");
+  EXPECT_EQ(owner_text(model(), lane, "nccl", selection().cursor.time_ns(model())), "NCCL");
+  // After the end of the other one.
+  const int64_t end_ns = model().end_of(model().trace.processes[1]);
+  EXPECT_EQ(owner_text(model(), lane, "other_processes", end_ns), words);
+  EXPECT_EQ(owner_text(model(), lane, "other_processes", end_ns + 1), "other processes");
 }
 
 // A block on a stream in a private pool: the same words in every panel.

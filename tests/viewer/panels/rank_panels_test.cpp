@@ -57,6 +57,40 @@ class Ranks : public Interaction {
   ImRect area_;
 };
 
+// Snapshots of three ranks, one of which is the first to end.
+TEST_F(Ranks, NothingIsDrawnAfterTheLastEventOfASnapshot) {
+  const auto loaded = load_model(TIDEMARK_TEST_DATA "/scenarios/larger_images_on_one_rank.bad");
+  ASSERT_TRUE(loaded);
+  const Model& model = **loaded;
+  ASSERT_EQ(model.lanes.size(), 3U);
+  for (const Lane& lane : model.lanes) {
+    EXPECT_EQ(model.end_of(lane), model.process_of(lane).last_ns);
+    EXPECT_GE(model.end_of(lane), lane.memory->time_ns.back());
+  }
+  EXPECT_LT(model.end_of(model.lanes[1]), model.trace.end_ns);
+}
+
+TEST_F(Ranks, TheColumnsOfAComparisonHaveNames) {
+  show(load("ranks/guilty4"));
+  selection().compare_with(model(),
+                           {false, 1, model().lanes[1].memory->allocated_peak.event, false});
+  ASSERT_TRUE(shell_->show_only("compare"));
+  frame(4);
+  const std::string table = read_window("##changes");
+  for (const uint32_t lane : {selection().cursor.lane(), 1U}) {
+    const std::string& name = model().lanes[lane].name;
+    EXPECT_NE(table.find(without_spaces(name)), std::string::npos) << name << " in " << table;
+  }
+}
+
+TEST_F(Ranks, TheScaleSaysWhatNoDataLooksLike) {
+  show(load("ranks/guilty4"));
+  const std::string seen = read_window(RanksPanel::kTitle);
+  for (const char* key : {"after the last event", "no data"}) {
+    EXPECT_NE(seen.find(without_spaces(key)), std::string::npos) << key;
+  }
+}
+
 // A job of more ranks than are loaded: all are drawn by their summaries, and a click loads one.
 TEST_F(Ranks, OfVeryManyTheChosenOnesAreLoaded) {
   constexpr size_t kRanks = 70;

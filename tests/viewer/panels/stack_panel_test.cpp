@@ -316,6 +316,29 @@ TEST_F(StackPanelTest, StepsAreComparedFromTheirBeginnings) {
   EXPECT_EQ(picture(0).top_bytes, picture(1).top_bytes);
 }
 
+TEST_F(StackPanelTest, StepsSayHowTheyDiffer) {
+  const auto says = [](const std::string& what) {
+    return read_window("##only").find(without_spaces(what)) != std::string::npos;
+  };
+  open_file(TIDEMARK_TEST_DATA "/scenarios/validation_with_grad.bad.tmk");
+  show("stack:steps");
+  EXPECT_TRUE(says("step 1, an ordinary one")) << read_window("##only");
+  EXPECT_TRUE(says("step 3, least like the others: +356.0 MiB at its peak, in validation"))
+      << read_window("##only");
+  EXPECT_TRUE(says("at the cursor")) << "which is in step 3";
+  const Lane& lane = model().lanes[0];
+  const StepTitles chosen = step_titles(model(), lane, {3, 1});
+  EXPECT_EQ(chosen.ordinary, "step 3");
+  EXPECT_EQ(chosen.unlike, "step 1, against step 3: -356.0 MiB at its peak");
+
+  open_file(TIDEMARK_TEST_DATA "/scenarios/healthy.bad.tmk");
+  selection().set_time(model(), 0, 0);
+  show("stack:steps:category");
+  EXPECT_TRUE(says("step 2: no step differs from the others")) << read_window("##only");
+  EXPECT_TRUE(says("at the peak of each step")) << "the cursor is in neither";
+  EXPECT_TRUE(says("step 1 step 2 activation 284.1 MiB 284.1 MiB")) << read_window("##only");
+}
+
 TEST_F(StackPanelTest, AStepThatEndsWithTheTraceHasItsLength) {
   open_file(TIDEMARK_TRACES "/torch/streams.tier2.tmk");
   const Lane& lane = model().lanes[selection().cursor.lane()];

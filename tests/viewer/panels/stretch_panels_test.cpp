@@ -71,6 +71,10 @@ TEST_F(StretchPanels, TheFlameGraphShowsAStretchOfTime) {
     }
   }
   EXPECT_EQ(sums[0].bytes, sums[2].bytes + sums[3].bytes) << "kept or short-lived";
+  ASSERT_TRUE(flame.show_as("freed"));
+  frame(2);
+  EXPECT_TRUE(reads(FlamePanel::kTitle, size_text(sums[1].bytes - sums[3].bytes) + " of it older"))
+      << read_window(FlamePanel::kTitle);
   // Without a measured time: what is in view.
   selection().highlights.measure.reset();
   ASSERT_TRUE(flame.show_as("allocated"));

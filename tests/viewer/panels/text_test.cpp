@@ -57,6 +57,22 @@ TEST_F(Text, LongWordsAreBrokenAtTheirSigns) {
   });
 }
 
+TEST_F(Text, TheFunctionIsCutAndThePlaceStays) {
+  within_frame([] {
+    const std::string line = "_multi_tensor_adam  adam.py:1250";
+    EXPECT_EQ(fitted_line(line, 1000), line);
+    EXPECT_EQ(fitted_line("optimizer state", width_of("optimizer")),
+              fitted("optimizer state", width_of("optimizer")));
+    for (float width = width_of("_m...  adam.py:1250"); width < width_of(line); width += 5) {
+      const std::string cut = fitted_line(line, width);
+      EXPECT_LE(width_of(cut), width);
+      EXPECT_TRUE(cut.starts_with("_")) << cut;
+      EXPECT_TRUE(cut.ends_with("...  adam.py:1250")) << cut;
+    }
+    EXPECT_LE(width_of(fitted_line(line, 40)), 40);
+  });
+}
+
 TEST_F(Text, LineBreaksOfTheTextStay) {
   within_frame([] { EXPECT_EQ(wrapped("one\ntwo three", 1000), "one\ntwo three"); });
 }

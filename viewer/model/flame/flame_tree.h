@@ -24,9 +24,9 @@ enum class FlameKind : uint8_t { kRoot, kFrame, kNoStack, kBeforeRecording, kPen
 enum class FlameOrder : uint8_t { kTopDown, kBottomUp, kModule };
 
 struct FlameNode {
-  uint64_t key = 0;    // stays the same in later trees of the same names; root: 0
-  uint32_t stack = 0;  // top-down only
-  uint32_t frame = 0;  // kModule: in FlameTree::names
+  uint64_t key = 0;     // stays the same in later trees of the same names; root: 0
+  uint32_t stack = 0;   // top-down only
+  uint32_t frame = 0;   // kModule: in FlameTree::names
   uint32_t parent = 0;  // index; the root is its own parent
   uint32_t depth = 0;
   uint64_t bytes = 0;  // width
@@ -55,6 +55,7 @@ struct FlameTree {
   std::vector<FlameNode> nodes;  // [0] is the root; parents before children, widest child first
   uint32_t depth = 0;
   std::vector<std::string> names;  // of nn.Modules in the one around them: "mlp", "3"
+  uint64_t older_bytes = 0;        // of blocks that are older than the time they are of
 
   static FlameTree of(const FlameSide& side, FlameOrder order = FlameOrder::kTopDown);
   // Of any blocks, live together or not.

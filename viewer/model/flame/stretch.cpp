@@ -56,6 +56,17 @@ StretchSums sums_in(const AllocationHistory& memory, const TimeRange& range) {
   return sums;
 }
 
+uint64_t older_bytes(const AllocationHistory& memory, const TimeRange& range,
+                     const std::vector<uint32_t>& blocks) {
+  const Events events = events_of(memory, range);
+  uint64_t bytes = 0;
+  for (const uint32_t b : blocks) {
+    const Allocation a = memory.allocations[b];
+    if (a.seeded || a.birth < events.first) bytes += a.block_bytes;
+  }
+  return bytes;
+}
+
 uint32_t events_in(const AllocationHistory& memory, const TimeRange& range) {
   const Events events = events_of(memory, range);
   return events.last - events.first;

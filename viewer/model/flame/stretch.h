@@ -26,6 +26,10 @@ struct StretchSum {
 using StretchSums = std::array<StretchSum, kStretchParts>;
 StretchSums sums_in(const AllocationHistory& memory, const TimeRange& range);
 
+// Bytes of those among the blocks that were allocated before the range.
+uint64_t older_bytes(const AllocationHistory& memory, const TimeRange& range,
+                     const std::vector<uint32_t>& blocks);
+
 // How many events the range has: what the functions above cost.
 uint32_t events_in(const AllocationHistory& memory, const TimeRange& range);
 

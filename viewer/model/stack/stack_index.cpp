@@ -11,6 +11,7 @@
 #include "analysis/wording.h"
 #include "viewer/model/frame_text.h"
 #include "viewer/model/owner_names.h"
+#include "viewer/model/tables/category_text.h"
 
 namespace tidemark::view {
 
@@ -99,19 +100,17 @@ void group_by_name(const AllocationHistory& memory, const KindUse& use, const Na
   out.groups.count = static_cast<uint32_t>(order.size());
 }
 
-// The long-lived ones first. Blocks of no nn.Module are one group.
-void group_by_module(const ProcessModel& process, const AllocationHistory& memory,
-                     StackIndex& out) {
-  std::map<uint32_t, std::string> texts;  // by nn.Module
+// Groups by a key of each block, which has a name; the long-lived ones first.
+template <typename KeyOf, typename NameOf>
+void group_each_block(const AllocationHistory& memory, const KeyOf& key_of, const NameOf& name_of,
+                      StackIndex& out) {
+  std::map<decltype(key_of(0U, Allocation())), std::string> texts;
   std::map<std::string, GroupLife> lives;
   std::vector<const std::string*> of_block;
   for (uint32_t b = 0; b < memory.allocations.size(); ++b) {
     const Allocation a = memory.allocations[b];
-    const auto [text, fresh] = texts.try_emplace(process.nn_module_of(a));
-    if (fresh) {
-      text->second = process.names.nn_module_text(text->first);
-      if (text->second.empty()) text->second = "no module";
-    }
+    const auto [text, fresh] = texts.try_emplace(key_of(b, a));
+    if (fresh) text->second = name_of(text->first);
     lives[text->second].add(a.block_bytes, life_of(memory, a.birth, a.release, out.life));
     of_block.push_back(&text->second);
   }
@@ -123,6 +122,35 @@ void group_by_module(const ProcessModel& process, const AllocationHistory& memor
     place.emplace(name, static_cast<uint32_t>(place.size()));
   for (const std::string* name : of_block) out.groups.of_block.push_back(place.at(*name));
   out.groups.count = static_cast<uint32_t>(place.size());
+}
+
+// Blocks of no nn.Module are one group.
+void group_by_module(const ProcessModel& process, const AllocationHistory& memory,
+                     StackIndex& out) {
+  group_each_block(
+      memory, [&](uint32_t, const Allocation& a) { return process.nn_module_of(a); },
+      [&](uint32_t module) {
+        const std::string text = process.names.nn_module_text(module);
+        return text.empty() ? std::string("no module") : text;
+      },
+      out);
+}
+
+// Before torch 2.12, only segments say which private pool they are of.
+void group_by_pool_and_stream(const AllocationHistory& memory, StackIndex& out) {
+  const BlockGroups segments = segment_groups(memory);
+  std::vector<uint32_t> pools(size_t{segments.count} + 1);  // the last: in no known segment
+  for (size_t row = 0; row < memory.segment_changes.size(); ++row) {
+    uint32_t& pool = pools[segments.of_change[row]];
+    pool = std::max(pool, memory.segment_changes[row].pool);
+  }
+  group_each_block(
+      memory,
+      [&](uint32_t b, const Allocation& a) {
+        return std::pair(a.stream, a.pool != 0 ? a.pool : pools[segments.of_block[b]]);
+      },
+      [](const std::pair<uint64_t, uint32_t>& of) { return stream_text(of.first, of.second); },
+      out);
 }
 
 void group_blocks(const Model& model, const Lane& lane, bool categories_known, StackIndex& out) {
@@ -138,13 +166,14 @@ void group_blocks(const Model& model, const Lane& lane, bool categories_known, S
         return;
       }
       out.groups = category_groups();
+      out.are_categories = true;
       for (const Category c : kCategoryOrder) {
         out.names.push_back(in_words(category_name(c)));
         out.colours.push_back(category_colour(c));
       }
       return;
     case StackBy::kLine: {
-      const FrameText text(names);
+      const FrameText text(names, model.text_of(lane).no_stack());
       const KindUse use = use_of_kinds(memory, out.life);
       group_by_name(
           memory, use,
@@ -169,6 +198,10 @@ void group_blocks(const Model& model, const Lane& lane, bool categories_known, S
       }
       return;
     case StackBy::kStream:
+      if (lane.private_pools) {
+        group_by_pool_and_stream(memory, out);
+        break;
+      }
       group_by_name(
           memory, use_of_kinds(memory, out.life),
           [&](const AllocationKind& k) {
@@ -219,9 +252,10 @@ bool has_stack_way(const Model& model, const Lane& lane, StackBy by) {
     case StackBy::kOwner:
       return lane.of_driver && !lane.owners.empty();
     case StackBy::kStream:
-      return std::any_of(kinds.begin(), kinds.end(), [&](const AllocationKind& k) {
-        return k.pool != kinds[0].pool || k.stream != kinds[0].stream;
-      });
+      return lane.private_pools ||
+             std::any_of(kinds.begin(), kinds.end(), [&](const AllocationKind& k) {
+               return k.pool != kinds[0].pool || k.stream != kinds[0].stream;
+             });
     case StackBy::kModule:
       return !lane.of_driver && model.process_of(lane).names.nn_module_count() != 0;
     case StackBy::kSegment:
@@ -272,11 +306,15 @@ std::string why_no_stack_way(const Model& model, const Lane& lane, StackBy by) {
   return "";
 }
 
+std::string StackIndex::title_of(uint32_t group) const {
+  return are_categories ? category_text(*model, *lane, kCategoryOrder[group]) : names[group];
+}
+
 std::vector<bool> StackIndex::kinds_with(const std::string& lower_case) const {
   const auto& kinds = memory().allocations.kinds();
   std::vector<bool> found(kinds.size(), true);
   if (lower_case.empty()) return found;
-  const FrameText text(model->process_of(*lane).names);
+  const FrameText text(model->process_of(*lane).names, model->text_of(*lane).no_stack());
   for (size_t k = 0; k < kinds.size(); ++k) found[k] = text.matches(kinds[k].stack, lower_case);
   return found;
 }

@@ -37,12 +37,15 @@ struct StackIndex {
   LifeUnit life = LifeUnit::kTime;
   BlockGroups groups;
   std::vector<std::string> names;  // of the groups
+  bool are_categories = false;     // the groups
   std::vector<Rgb> colours;
   std::shared_ptr<const LifeTree> lives;
   std::unique_ptr<const GroupTotals> totals;
 
   const AllocationHistory& memory() const { return *lane->memory; }
   Curve curve() const { return groups.are_segments() ? Curve::kReserved : Curve::kAllocated; }
+  // The name of a group; for the drawing thread only.
+  std::string title_of(uint32_t group) const;
   // By kind of block: whether its stack contains the text (in lower case).
   std::vector<bool> kinds_with(const std::string& lower_case) const;
 };

@@ -1,9 +1,16 @@
 #include "viewer/model/stack/step_pair.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 #include <vector>
+
+#include "analysis/stacked/column_samples.h"
+#include "analysis/wording.h"
+#include "viewer/model/ticks.h"
 
 namespace tidemark::view {
 
@@ -20,22 +27,88 @@ Traits traits_of(const MinMaxPyramid& curves, uint32_t first, uint32_t last) {
           static_cast<double>(curves.values_after(last - 1)[0]) - before};
 }
 
+// The events of a step; empty: it has none.
+std::pair<uint32_t, uint32_t> events_of(const AllocationHistory& memory, const Steps& steps,
+                                        uint32_t step) {
+  const uint32_t count = memory.event_count();
+  const uint32_t first = steps.boundaries[step];
+  const uint32_t last = step + 1 < steps.boundaries.size() ? steps.boundaries[step + 1] : count;
+  return {first, std::min(last, count)};
+}
+
 double distance(const Traits& a, const Traits& b) {
   double sum = 0;
   for (size_t i = 0; i < a.size(); ++i) sum += std::abs(a[i] - b[i]);
   return sum;
 }
 
+// In what most; empty: they hardly differ.
+std::string difference_text(const Lane& lane, const Steps& steps, const StepPair& pair) {
+  constexpr double kHardly = 0.005;  // of the peak
+  constexpr const char* kNames[] = {"at its peak", "where it is lowest", "kept at its end"};
+  const auto [first, last] = events_of(*lane.memory, steps, pair.ordinary);
+  const auto [other_first, other_last] = events_of(*lane.memory, steps, pair.unlike);
+  if (first >= last || other_first >= other_last) return "";
+  const Traits ordinary = traits_of(lane.curves, first, last);
+  const Traits unlike = traits_of(lane.curves, other_first, other_last);
+  size_t most = 0;
+  for (size_t t = 1; t < ordinary.size(); ++t) {
+    if (std::abs(unlike[t] - ordinary[t]) > std::abs(unlike[most] - ordinary[most])) most = t;
+  }
+  const double bytes = unlike[most] - ordinary[most];
+  if (std::abs(bytes) <= kHardly * std::max(ordinary[0], unlike[0])) return "";
+  return fmt::format("{} {}", signed_size_text(static_cast<int64_t>(bytes)), kNames[most]);
+}
+
+// Of the peak of the second, if that of the first is not in one: ", in validation".
+std::string phase_text(const Model& model, const Lane& lane, const Steps& steps,
+                       const StepPair& pair) {
+  const DeviceReport* report = lane.of_driver ? nullptr : model.report_of(lane);
+  const auto ordinary = peak_of_step(*lane.memory, steps, pair.ordinary);
+  const auto unlike = peak_of_step(*lane.memory, steps, pair.unlike);
+  if (report == nullptr || !ordinary || !unlike) return "";
+  for (const Phase& phase : report->phase_events) {
+    if (phase.kind == PhaseKind::kFirstStep) continue;
+    if (phase.holds(*unlike) && !phase.holds(*ordinary)) {
+      return fmt::format(", in {}", phase_name(phase.kind));
+    }
+  }
+  return "";
+}
+
 }  // namespace
+
+std::optional<uint32_t> peak_of_step(const AllocationHistory& memory, const Steps& steps,
+                                     uint32_t step) {
+  const auto [first, last] = events_of(memory, steps, step);
+  if (first >= last) return std::nullopt;
+  // The memory may be highest as the step begins, after the event before it.
+  return std::max(highest_in_columns(memory, Curve::kAllocated, {first, last}).events[0], first);
+}
+
+StepTitles step_titles(const Model& model, const Lane& lane, const StepPair& pair) {
+  const Steps& steps = model.steps_of(lane);
+  const std::string ordinary = steps.name(pair.ordinary);
+  const std::string unlike = steps.name(pair.unlike);
+  std::string difference = difference_text(lane, steps, pair);
+  if (!difference.empty()) difference += phase_text(model, lane, steps, pair);
+  if (steps_to_compare(*lane.memory, lane.curves, steps) != pair) {
+    if (pair.ordinary == pair.unlike) return {ordinary, unlike};
+    return {ordinary, difference.empty()
+                          ? fmt::format("{}, no different from {}", unlike, ordinary)
+                          : fmt::format("{}, against {}: {}", unlike, ordinary, difference)};
+  }
+  return {ordinary + ", an ordinary one",
+          difference.empty() ? unlike + ": no step differs from the others"
+                             : fmt::format("{}, least like the others: {}", unlike, difference)};
+}
 
 std::optional<StepPair> steps_to_compare(const AllocationHistory& memory,
                                          const MinMaxPyramid& curves, const Steps& steps) {
   std::vector<uint32_t> chosen;
   std::vector<Traits> traits;
   for (uint32_t i = steps.count() > 2 ? 1 : 0; i < steps.count(); ++i) {
-    const uint32_t first = steps.boundaries[i];
-    const uint32_t last =
-        i + 1 < steps.boundaries.size() ? steps.boundaries[i + 1] : memory.event_count();
+    const auto [first, last] = events_of(memory, steps, i);
     if (first >= last) continue;
     chosen.push_back(i);
     traits.push_back(traits_of(curves, first, last));

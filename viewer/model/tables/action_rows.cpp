@@ -17,11 +17,17 @@ ActionRow row_of(const AllocationHistory& memory, uint32_t event) {
     row.bytes = segment.size_bytes;
     row.stack = segment.stack;
     row.seeded = segment.seeded;
+    row.address = segment.address;
+    row.stream = segment.stream;
+    row.pool = segment.pool;
   } else {
     const Allocation a = memory.allocations[subject];
     row.bytes = a.block_bytes;
     row.stack = a.stack;
     row.seeded = a.seeded;
+    row.address = a.address;
+    row.stream = a.stream;
+    row.pool = a.pool;
   }
   return row;
 }
@@ -47,6 +53,15 @@ std::string_view action_name(const ActionRow& row) {
   return "";
 }
 
+size_t action_at(const std::vector<ActionRow>& rows, uint32_t event, int64_t time_ns) {
+  size_t at = rows.size();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].event != event) continue;
+    if (!rows[i].failed || rows[i].time_ns == time_ns) at = i;
+  }
+  return at;
+}
+
 std::vector<ActionRow> action_rows(const AllocationHistory& memory, uint32_t event,
                                    uint32_t around) {
   std::vector<ActionRow> rows;
@@ -64,6 +79,8 @@ std::vector<ActionRow> action_rows(const AllocationHistory& memory, uint32_t eve
       failed.time_ns = f.time_ns;
       failed.bytes = f.requested_bytes;
       failed.stack = f.stack;
+      failed.stream = f.stream;
+      failed.pool = f.pool;
       rows.push_back(failed);
     }
   }

@@ -6,6 +6,7 @@
 
 #include "analysis/wording.h"
 #include "viewer/model/owner_names.h"
+#include "viewer/model/tables/category_text.h"
 
 namespace tidemark::view {
 
@@ -30,11 +31,11 @@ std::vector<ColourRow> live_rows(const Lane& lane, const Moment& moment, const K
   return rows;
 }
 
-std::vector<ColourRow> category_rows(const Moment& moment) {
+std::vector<ColourRow> category_rows(const Model& model, const Lane& lane, const Moment& moment) {
   std::vector<ColourRow> rows;
   for (const CategoryRow& row : moment.live.categories) {
     rows.push_back(
-        {category_colour(row.category), in_words(category_name(row.category)), row.bytes});
+        {category_colour(row.category), category_text(model, lane, row.category), row.bytes});
   }
   return rows;
 }
@@ -83,7 +84,7 @@ std::vector<ColourRow> colour_rows(const Model& model, ColourBy by, const Moment
   std::vector<ColourRow> rows;
   switch (by) {
     case ColourBy::kCategory:
-      rows = category_rows(moment);
+      rows = category_rows(model, lane, moment);
       break;
     case ColourBy::kStack:
       rows = stack_rows(model.text_of(lane), moment, most);

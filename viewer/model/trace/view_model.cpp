@@ -6,6 +6,7 @@
 #include <set>
 
 #include "analysis/insight/outside_history.h"
+#include "analysis/steps/stack_roles.h"
 #include "analysis/wording.h"
 #include "export/export_input.h"
 #include "export/report/loss_lines.h"
@@ -42,6 +43,11 @@ std::vector<OwnerCurve> owner_curves(const ProcessModel& process, const DriverHi
   return curves;
 }
 
+bool has_private_pool(const AllocationHistory& memory) {
+  return std::any_of(memory.segment_changes.begin(), memory.segment_changes.end(),
+                     [](const SegmentChange& c) { return c.pool != 0; });
+}
+
 Lane make_lane(const TraceModel& trace, uint32_t index, const AllocationHistory& memory,
                bool of_driver) {
   const ProcessModel& process = trace.processes[index];
@@ -55,6 +61,7 @@ Lane make_lane(const TraceModel& trace, uint32_t index, const AllocationHistory&
             .states = StateIndex(memory),
             .ledger = std::make_unique<LedgerSource>(process, memory.device),
             .requests_known = knows_requests(memory),
+            .private_pools = has_private_pool(memory),
             .used = {},
             .owners = {},
             .driver_steps = of_driver ? find_steps(process, memory, StackRoles(process)) : Steps()};
@@ -192,10 +199,17 @@ std::vector<std::string> losses_in(const TraceModel& trace, const Report& report
   return out;
 }
 
+// As the report decides it.
+std::string_view no_stack_text(const ProcessModel& process) {
+  if (process.framework.empty() || process.is_state_only()) return kNoStackText;
+  return StackRoles(process).of(0) == StackRole::kBackward ? kNoPythonStackText : kNoStackText;
+}
+
 }  // namespace
 
 int64_t Model::end_of(const ProcessModel& process) const {
-  return process.knows_its_end() ? std::min(process.last_ns, trace.end_ns) : trace.end_ns;
+  const bool known = process.first_ns <= process.last_ns;
+  return known ? std::min(process.last_ns, trace.end_ns) : trace.end_ns;
 }
 
 const DeviceReport* Model::report_of(const Lane& lane) const {
@@ -281,7 +295,7 @@ std::unique_ptr<Model> prepare_model(TraceModel trace, const std::vector<std::st
   model->characters = characters_of(model->trace);
   for (uint32_t p = 0; p < model->trace.processes.size(); ++p) {
     const ProcessModel& process = model->trace.processes[p];
-    model->text.emplace_back(process.names);
+    model->text.emplace_back(process.names, no_stack_text(process));
     model->pinned.emplace_back(process);
     const int64_t end_ns = model->end_of(process);
     model->marks.push_back(MarkLanes::of(process, end_ns));

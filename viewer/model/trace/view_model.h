@@ -46,6 +46,7 @@ struct Lane {
   StateIndex states;
   std::unique_ptr<const LedgerSource> ledger;
   bool requests_known = true;      // otherwise there is no curve of requested bytes
+  bool private_pools = false;      // some segment is of one
   StepCurve used;                  // of the whole card, from NVML
   std::vector<OwnerCurve> owners;  // other than the framework; most bytes first
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <utility>
 
 #include "analysis/wording.h"
 #include "viewer/widgets/drawing.h"
@@ -18,10 +20,23 @@ namespace tidemark::view {
 namespace {
 
 constexpr int64_t kBudgetNs = 2'000'000;  // per frame, for what is left of a curve
+constexpr float kNamePx = 150;            // most for the name of a column
 
 // With the name of its trace if there are two.
 std::string lane_label(const Model& of, const Model* other, uint32_t lane) {
   return (other != nullptr ? name_beside(of, *other) + ": " : "") + of.lanes[lane].name;
+}
+
+// Short names for what is at the cursor and for what it is compared with.
+std::pair<std::string, std::string> side_names(const Model& model, const Selection& selection) {
+  const Reference& reference = *selection.comparison.reference();
+  const uint32_t lane = selection.cursor.lane();
+  if (reference.other) {
+    const Model& other = *selection.comparison.other();
+    return {name_beside(model, other), name_beside(other, model)};
+  }
+  if (reference.lane == lane) return {"at the cursor", "before"};
+  return {model.lanes[lane].name, model.lanes[reference.lane].name};
 }
 
 Rgb change_ink(int64_t change) {
@@ -123,7 +138,7 @@ void ComparePanel::fill(const Model& model, const Lane& lane, const VisibleRange
   } else if (!out.work.work(kBudgetNs)) {
     return;
   }
-  curve_points(*lane.memory, out.work.columns(), value_, window, model.trace.end_ns, out.xs,
+  curve_points(*lane.memory, out.work.columns(), value_, window, model.end_of(lane), out.xs,
                out.ys);
   for (double& x : out.xs) x += offset;
 }
@@ -253,9 +268,12 @@ void ComparePanel::draw_rows(const Model& model, Selection& selection) {
       ImGuiTableFlags_ScrollY | ImGuiTableFlags_RowBg | ImGuiTableFlags_SizingStretchProp;
   if (!ImGui::BeginTable("##changes", 4, kFlags)) return;
   const float number = width_of("+00000.0 MiB") + px(6);
+  const auto [here, there] = side_names(model, selection);
   ImGui::TableSetupColumn("what", ImGuiTableColumnFlags_WidthStretch);
-  for (const char* name : {"change", "here", "there"}) {
-    ImGui::TableSetupColumn(name, kNumber, number);
+  ImGui::TableSetupColumn("change", kNumber, number);
+  for (const std::string& name : {here, there}) {
+    const std::string shown = fitted_ends(name, px(kNamePx));
+    ImGui::TableSetupColumn(shown.c_str(), kNumber, std::max(number, width_of(shown) + px(6)));
   }
   begin_rows();
   ImGuiListClipper clipper;

@@ -7,6 +7,7 @@
 
 #include "analysis/wording.h"
 #include "viewer/model/owner_names.h"
+#include "viewer/model/tables/category_text.h"
 #include "viewer/model/ticks.h"
 #include "viewer/widgets/fonts.h"
 #include "viewer/widgets/text.h"
@@ -14,7 +15,22 @@
 
 namespace tidemark::view {
 
-void DetailPanel::draw_facts(const Model& model, const Lane& lane, const Allocation& a) {
+namespace {
+
+// Before torch 2.12, only segments say which private pool they are of.
+uint32_t pool_of(const Lane& lane, const Moment& moment, const Allocation& a) {
+  if (a.pool != 0 || !a.alive_at(moment.event)) return a.pool;
+  for (const SegmentRange& s : moment.state.segments) {
+    const bool inside = a.address >= s.address && a.address - s.address < s.size_bytes;
+    if (inside) return lane.memory->segment_changes[s.change].pool;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void DetailPanel::draw_facts(const Model& model, const Lane& lane, const Moment& moment,
+                             const Allocation& a) {
   const float column = px(110);
   const auto since = [&](int64_t ns) {
     return instant_text(since_start(model, ns), model.span_ns());
@@ -33,7 +49,7 @@ void DetailPanel::draw_facts(const Model& model, const Lane& lane, const Allocat
     const std::string_view owner = model.process_of(lane).names.string(a.metadata);
     fact("owner", owner_title(owner.empty() ? "unknown" : owner), column);
   } else {
-    fact("category", in_words(category_name(a.category)), column);
+    fact("category", category_text(model, lane, a.category), column);
   }
   fact("allocated", a.seeded ? "before the recording began" : since(a.birth_ns()), column);
   if (a.release == kNever) {
@@ -53,7 +69,7 @@ void DetailPanel::draw_facts(const Model& model, const Lane& lane, const Allocat
     }
   }
   fact("address", fmt::format("{:#x}", a.address), column);
-  fact("stream", stream_text(a.stream, a.pool), column);
+  fact("stream", stream_text(a.stream, pool_of(lane, moment, a)), column);
   const Dictionary& names = model.process_of(lane).names;
   const Labels& labels = model.process_of(lane).labels;
   if (const uint32_t name = labels.of(a.address, a.birth_ns(), a.death_ns()); name != 0) {
@@ -117,7 +133,7 @@ void DetailPanel::draw_stack(const Model& model, const Lane& lane, uint32_t stac
 void DetailPanel::draw_block(const Model& model, Selection& selection) {
   const Lane& lane = model.lanes[selection.cursor.lane()];
   const Allocation a = lane.memory->allocations[*selection.highlights.allocation];
-  draw_facts(model, lane, a);
+  draw_facts(model, lane, selection.cursor.moment(model), a);
   if (!lane.of_driver) {
     ImGui::SeparatorText("Neighbours");
     draw_neighbours(model, selection, lane);

@@ -23,7 +23,7 @@ class DetailPanel {
  private:
   void draw_measure(const Model& model, const Selection& selection);
   void draw_block(const Model& model, Selection& selection);
-  void draw_facts(const Model& model, const Lane& lane, const Allocation& a);
+  void draw_facts(const Model& model, const Lane& lane, const Moment& moment, const Allocation& a);
   void draw_neighbours(const Model& model, Selection& selection, const Lane& lane);
   void draw_stack(const Model& model, const Lane& lane, uint32_t stack, bool seeded);
   void draw_hole(const Model& model, Selection& selection);

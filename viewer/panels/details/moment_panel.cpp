@@ -13,6 +13,8 @@
 #include "analysis/wording.h"
 #include "export/report/report_wording.h"
 #include "viewer/model/owner_names.h"
+#include "viewer/model/tables/category_text.h"
+#include "viewer/model/tables/owner_text.h"
 #include "viewer/model/tables/tables.h"
 #include "viewer/model/ticks.h"
 #include "viewer/widgets/drawing.h"
@@ -111,13 +113,14 @@ std::vector<MomentPanel::Entry> MomentPanel::allocator_entries(const Lane& lane,
   return entries;
 }
 
-std::vector<MomentPanel::Entry> MomentPanel::card_entries(const Lane& lane) const {
+std::vector<MomentPanel::Entry> MomentPanel::card_entries(const Model& model,
+                                                          const Lane& lane) const {
   std::vector<Entry> entries;
   for (const LedgerLine& line : ledger_.lines) {
     const bool hatched = line.owner.ends_with(".cached") || line.owner == "torch.pending" ||
                          line.owner == "unexplained";
-    entries.push_back({owner_title(line.owner), owner_meaning(line.owner), line.bytes,
-                       owner_colour(line.owner), hatched});
+    entries.push_back({owner_text(model, lane, line.owner, ledger_.time_ns),
+                       owner_meaning(line.owner), line.bytes, owner_colour(line.owner), hatched});
   }
   if (ledger_.not_resident_bytes != 0) {
     entries.push_back({owner_title(kNotResident), owner_meaning(kNotResident),
@@ -180,7 +183,7 @@ void MomentPanel::draw_entries(const char* id, const std::vector<Entry>& entries
   ImGui::PopID();
 }
 
-void MomentPanel::draw_ledger(const Lane& lane, const Moment& moment) {
+void MomentPanel::draw_ledger(const Model& model, const Lane& lane, const Moment& moment) {
   const bool more_than_torch =
       std::any_of(ledger_.lines.begin(), ledger_.lines.end(), [](const LedgerLine& line) {
         return line.owner != "torch.allocated" && line.owner != "torch.pending" &&
@@ -208,7 +211,7 @@ void MomentPanel::draw_ledger(const Lane& lane, const Moment& moment) {
     if (ledger_.shared_card) {
       text_dim("The memory of other processes is unknown and counted as CUDA context.");
     }
-    draw_entries("card", card_entries(lane));
+    draw_entries("card", card_entries(model, lane));
   }
   if (lane.of_driver) return;
   if (shows_card) ImGui::SeparatorText("In the allocator");
@@ -258,14 +261,16 @@ void MomentPanel::draw_pinned(const Model& model, const Cursor& cursor) {
   }
 }
 
-void MomentPanel::draw_categories(const Moment& moment) {
+void MomentPanel::draw_categories(const Model& model, const Lane& lane, const Moment& moment) {
   const bool known = std::any_of(categories_.begin(), categories_.end(), [](const CategoryRow& c) {
     return c.category != Category::kUnknown;
   });
   if (!known) return;
-  ImGui::SeparatorText("By kind");
+  ImGui::SeparatorText("By category");
   std::vector<std::string> names;  // the parts refer to them
-  for (const CategoryRow& c : categories_) names.push_back(in_words(category_name(c.category)));
+  for (const CategoryRow& c : categories_) {
+    names.push_back(category_text(model, lane, c.category));
+  }
   std::vector<BarPart> parts;
   for (size_t i = 0; i < categories_.size(); ++i) {
     const CategoryRow& c = categories_[i];
@@ -350,7 +355,7 @@ void MomentPanel::draw(const Model& model, Selection& selection) {
     text_wrapped(what);
     ImGui::PopStyleColor();
   }
-  draw_ledger(lane, moment);
+  draw_ledger(model, lane, moment);
   const MemoryState& s = moment.state;
   if (!s.holes.empty()) {
     text_wrapped(fmt::format("{} cached and free in {}, the largest {}", size_text(s.free_bytes()),
@@ -360,7 +365,7 @@ void MomentPanel::draw(const Model& model, Selection& selection) {
         "free in total.");
   }
   draw_pinned(model, selection.cursor);
-  draw_categories(moment);
+  draw_categories(model, lane, moment);
   draw_lines(model, lane, moment);
   draw_settings(model.process_of(lane));
 }

@@ -28,12 +28,12 @@ class MomentPanel {
     bool not_in_bar = false;  // listed only
   };
   std::vector<Entry> allocator_entries(const Lane& lane, const Moment& moment) const;
-  std::vector<Entry> card_entries(const Lane& lane) const;
+  std::vector<Entry> card_entries(const Model& model, const Lane& lane) const;
   static std::vector<Entry> pinned_entries(uint64_t driver_bytes, const TorchPinned& torch);
   void draw_entries(const char* id, const std::vector<Entry>& entries);
-  void draw_ledger(const Lane& lane, const Moment& moment);
+  void draw_ledger(const Model& model, const Lane& lane, const Moment& moment);
   void draw_pinned(const Model& model, const Cursor& cursor);
-  void draw_categories(const Moment& moment);
+  void draw_categories(const Model& model, const Lane& lane, const Moment& moment);
   void draw_lines(const Model& model, const Lane& lane, const Moment& moment);
 
   const Model* model_ = nullptr;

@@ -35,11 +35,18 @@ void StretchView::draw(const Model& model, uint32_t lane, const TimeRange& range
   }
   for (size_t i = 0; i < kStretchParts; ++i) {
     const StretchSum& sum = work_.value()[i];
-    fact(kNames[i], fmt::format("{} in {}", size_text(sum.bytes), counted(sum.count, "block")),
-         column);
+    std::string value = fmt::format("{} in {}", size_text(sum.bytes), counted(sum.count, "block"));
+    if (static_cast<StretchPart>(i) == StretchPart::kFreed) {
+      const StretchSum& young = work_.value()[static_cast<size_t>(StretchPart::kShortLived)];
+      if (sum.bytes > young.bytes) {
+        value += fmt::format(", of it {} older", size_text(sum.bytes - young.bytes));
+      }
+    }
+    fact(kNames[i], value, column);
   }
   explain(
-      "Short-lived: allocated and freed in this time. The flame graph shows the lines of each.");
+      "Older: allocated before this time. Short-lived: allocated and freed in it. The flame graph "
+      "shows the lines of each.");
 }
 
 }  // namespace tidemark::view

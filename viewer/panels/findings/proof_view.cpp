@@ -7,7 +7,7 @@
 
 #include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
-#include "viewer/model/owner_names.h"
+#include "viewer/model/tables/owner_text.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"
 
@@ -102,10 +102,12 @@ bool ProofView::update_owner(const Model& model, const FindingPlace& place,
   return std::any_of(owner_bytes_.begin(), owner_bytes_.end(), [](uint64_t b) { return b != 0; });
 }
 
-void ProofView::draw_owner(const FindingPlace& place, const PlotArea& area) {
+void ProofView::draw_owner(const Model& model, const FindingPlace& place, const PlotArea& area) {
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const uint64_t most = *std::max_element(owner_bytes_.begin(), owner_bytes_.end());
-  const std::string label = fmt::format("{}, up to {}", owner_title(place.owner), size_text(most));
+  const int64_t time_ns = absolute_ns(model, time_of(model, place));
+  const std::string owner = owner_text(model, model.lanes[place.lane], place.owner, time_ns);
+  const std::string label = fmt::format("{}, up to {}", owner, size_text(most));
   PlotArea plot = area;
   plot.min.y += ImGui::GetTextLineHeight() + px(4);
   plot.top_bytes = static_cast<double>(most);
@@ -158,7 +160,7 @@ bool ProofView::draw(const Model& model, const Finding& finding, const FindingPl
   if (is_about_ranks(finding)) {
     draw_ranks(model, place, area);
   } else if (!place.owner.empty()) {
-    draw_owner(place, area);
+    draw_owner(model, place, area);
   } else {
     draw_stack(model, finding, place, area, patient);
   }

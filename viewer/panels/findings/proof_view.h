@@ -25,7 +25,7 @@ class ProofView {
   // What the finding is about, if that is not in the allocator. False: nothing is known of it.
   bool update_owner(const Model& model, const FindingPlace& place, const VisibleRange& view,
                     float width);
-  void draw_owner(const FindingPlace& place, const PlotArea& area);
+  void draw_owner(const Model& model, const FindingPlace& place, const PlotArea& area);
   void draw_stack(const Model& model, const Finding& finding, const FindingPlace& place,
                   const PlotArea& area, bool patient);
 

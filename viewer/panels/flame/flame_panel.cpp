@@ -89,13 +89,15 @@ void FlamePanel::make_tree(const Model& model, Selection& selection) {
         [held = model.weak_from_this().lock(), memory = lane.memory,
          &process = model.process_of(lane), part, time = source_.time(), way = order] {
           const std::vector<uint32_t> found = blocks_in(*memory, time, part);
-          return way == FlameOrder::kModule
-                     ? FlameTree::by_module({process, *memory, found})
-                     : FlameTree::of_blocks(*memory, process.names, found, way);
+          FlameTree tree = way == FlameOrder::kModule
+                               ? FlameTree::by_module({process, *memory, found})
+                               : FlameTree::of_blocks(*memory, process.names, found, way);
+          tree.older_bytes = older_bytes(*memory, time, found);
+          return tree;
         },
         at_once);
     waiting_ = !at_once;
-    adopt(model, selection, at_once ? work_.value() : FlameTree{{FlameNode{}}, 0, {}});
+    adopt(model, selection, at_once ? work_.value() : FlameTree{{FlameNode{}}, 0, {}, 0});
     return;
   }
   waiting_ = false;
@@ -154,7 +156,7 @@ std::string_view FlamePanel::name_of(const Model& model, const Selection& select
     case FlameKind::kRoot:
       return "all blocks";
     case FlameKind::kNoStack:
-      return kNoStackText;
+      return text_of(model, selection, node).no_stack();
     case FlameKind::kBeforeRecording:
       return kBeforeRecordingText;
     case FlameKind::kPending:
@@ -222,12 +224,15 @@ std::string FlamePanel::whole_text(const Selection& selection) const {
   const int64_t begin_ns = std::max(source_.begin_ns, trace.start_ns);
   const int64_t end_ns = std::min(source_.end_ns, trace.end_ns);
   const bool whole = begin_ns == trace.start_ns && end_ns == trace.end_ns;
-  return fmt::format("{} {} in the {}{}{}", bytes, kBlocks[static_cast<size_t>(blocks)],
+  const std::string older =
+      tree_.older_bytes == 0 ? "" : fmt::format(", {} of it older", size_text(tree_.older_bytes));
+  return fmt::format("{} {} in the {}{}{}{}", bytes, kBlocks[static_cast<size_t>(blocks)],
                      whole ? "whole run of " : "",
                      span_text(static_cast<double>(std::max<int64_t>(end_ns - begin_ns, 0))),
                      whole                          ? ""
                      : selection.highlights.measure ? " measured"
-                                                    : " in view");
+                                                    : " in view",
+                     older);
 }
 
 void FlamePanel::draw_toolbar(const Model& model, Selection& selection) {

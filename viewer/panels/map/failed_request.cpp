@@ -42,7 +42,9 @@ std::string why_it_failed(const Model& model, const Lane& lane, const FailedRequ
                        size_text(largest_hole_bytes));
   }
   if (const uint64_t limit = own_limit(model, lane); limit != 0) {
-    return why + fmt::format("; the allocator's own limit is {}", size_text(limit));
+    return why + fmt::format("; the allocator's own limit is {}{}",
+                             model.report_of(lane)->limit.at_least ? "at least " : "",
+                             size_text(limit));
   }
   return why + fmt::format("; {} free on the card", size_text(oom.device_free_bytes));
 }

@@ -10,6 +10,7 @@
 
 #include "analysis/wording.h"
 #include "viewer/model/owner_names.h"
+#include "viewer/model/tables/category_text.h"
 #include "viewer/model/ticks.h"
 #include "viewer/widgets/block_colour.h"
 #include "viewer/widgets/drawing.h"
@@ -21,13 +22,15 @@ namespace tidemark::view {
 namespace {
 
 constexpr float kRowPx = 22;
-constexpr float kLabelPx = 158;
+constexpr float kLabelPx = 170;
 constexpr float kRoomForAddressPx = 640;  // a narrower panel has none at the start of a row
+constexpr float kRoomForStreamPx = 1300;  // beside the private pool of a segment
+constexpr float kLabelMarginPx = 16;      // of the label of a hole
 constexpr float kLegendPx = 200;          // most for the name of a stack in the legend
 constexpr size_t kStacksNamed = 6;        // and modules, in the legend; the tables have all
 
 std::string kind_of(const Model& model, const Lane& lane, const Allocation& a) {
-  if (!lane.of_driver) return in_words(category_name(a.category));
+  if (!lane.of_driver) return category_text(model, lane, a.category);
   const std::string_view owner = model.process_of(lane).names.string(a.metadata);
   return owner_title(owner.empty() ? "unknown" : owner);
 }
@@ -59,14 +62,19 @@ void write_label(const std::string& label, float middle, float top, float bottom
 struct RowLabel {
   bool has_address = false;
   float address = 0;  // its width
+  float pool = 0;
   float whole = 0;
 };
-RowLabel row_label(float room) {
+// `pool`: the longest name of a private pool among the rows; empty: there is none.
+RowLabel row_label(float room, const std::string& pool) {
   RowLabel label;
   label.has_address = room > px(kRoomForAddressPx);
   // The same for all rows, whatever the widths of their digits.
   label.address = label.has_address ? width_of("0x000000000000") + px(16) : 0;
-  label.whole = std::min(px(kLabelPx), room * 0.35F) + label.address;
+  if (!pool.empty() && label.has_address) {
+    label.pool = width_of(room > px(kRoomForStreamPx) ? pool : "pool 00") + px(12);
+  }
+  label.whole = std::min(px(kLabelPx), room * 0.35F) + label.address + label.pool;
   return label;
 }
 
@@ -135,6 +143,7 @@ void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Mome
 
 void MapPanel::make_legend(const Model& model, ColourBy by, const Moment& moment) {
   legend_of_ = by;
+  legend_final_ = model.report_ready;
   const bool many = by == ColourBy::kStack || by == ColourBy::kModule;
   legend_ = colour_rows(model, by, moment, many ? kStacksNamed : SIZE_MAX);
   if (by == ColourBy::kAge || by == ColourBy::kSize) return;
@@ -152,7 +161,7 @@ void MapPanel::draw_legend(ColourBy by) {
   bool first = true;
   for (const ColourRow& s : legend_) {
     const std::string label =
-        fmt::format("{} {}", fitted(s.name, px(kLegendPx)), size_text(s.bytes));
+        fmt::format("{} {}", fitted_line(s.name, px(kLegendPx)), size_text(s.bytes));
     if (!first) flow(width_of(label) + px(24));
     first = false;
     swatch(s.colour);
@@ -246,13 +255,21 @@ void MapPanel::draw_hole(const Highlights& highlights, const MapCell& cell, ImVe
   write_label(label, (a.x + b.x) / 2, a.y, b.y, theme().dim);
 }
 
-std::string MapPanel::largest_hole_text() const {
-  const std::string text = "largest hole " + size_text(largest_hole_);
-  return largest_holes_ == 1 ? text : fmt::format("{}, one of {}", text, largest_holes_);
+std::string MapPanel::largest_hole_text(uint32_t pool, float room) const {
+  const std::string size = size_text(largest_hole_);
+  std::string text = "largest hole " + size;
+  if (largest_holes_ != 1) text += fmt::format(", one of {}", largest_holes_);
+  if (pool != 0) text += fmt::format(", in private pool {}", pool);
+  const std::string shorter[] = {"largest hole " + size, size};
+  for (const std::string& other : shorter) {
+    if (width_of(text) + px(kLabelMarginPx) <= room) break;
+    if (width_of(other) + px(kLabelMarginPx) <= room) return other;
+  }
+  return text;
 }
 
-void MapPanel::label_largest_hole(const SegmentRange& segment, float left, float width, float top,
-                                  float bottom) {
+void MapPanel::label_largest_hole(const SegmentRange& segment, uint32_t pool, float left,
+                                  float width, float top, float bottom) {
   const bool here = largest_holes_ != 0 && largest_hole_at_ >= segment.address &&
                     largest_hole_at_ - segment.address < segment.size_bytes;
   if (!here) return;
@@ -263,8 +280,8 @@ void MapPanel::label_largest_hole(const SegmentRange& segment, float left, float
   };
   const float begin = x(largest_hole_at_);
   const float end = std::max(x(largest_hole_at_ + largest_hole_), begin + px(2));
-  const std::string label = largest_hole_text();
-  const float space = width_of(label) + px(16);
+  const std::string label = largest_hole_text(pool, end - begin);
+  const float space = width_of(label) + px(kLabelMarginPx);
   float middle = (begin + end) / 2;
   if (space > end - begin) {  // beside it, on the side with more of the row
     // Where it is folded with its neighbours or is a few pixels wide, its frame shows the place.
@@ -335,7 +352,8 @@ void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& 
   const SegmentRange& range = moment.state.segments[segment];
   const ImVec2 at = ImGui::GetCursorScreenPos();
   const std::string address = fmt::format("{:#x}", range.address);
-  const auto [has_address, address_width, label] = row_label(ImGui::GetContentRegionAvail().x);
+  const auto [has_address, address_width, pool_width, label] =
+      row_label(ImGui::GetContentRegionAvail().x, widest_pool_);
   float width = std::max(ImGui::GetContentRegionAvail().x - label, 10.0F);
   if (to_scale_) {
     const double share =
@@ -359,8 +377,16 @@ void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& 
           ? selection.cursor.age_text(model, lane.memory->segment_changes[range.change])
           : percent_text(used, range.size_bytes) + " used";
   const float share_width = width_of(share);
-  if (label - address_width - px(10) > width_of(size) + share_width + px(8)) {
-    draw.AddText({at.x + label - share_width - px(10), text_y}, paint(theme().dim), share.c_str());
+  const float facts_end = at.x + label - pool_width - px(10);
+  if (facts_end - at.x - address_width > width_of(size) + share_width + px(8)) {
+    draw.AddText({facts_end - share_width, text_y}, paint(theme().dim), share.c_str());
+  }
+  const uint32_t pool = lane.memory->segment_changes[range.change].pool;
+  if (pool != 0 && pool_width != 0) {
+    const bool wide = ImGui::GetContentRegionAvail().x > px(kRoomForStreamPx);
+    const std::string name = wide ? stream_text(range.stream, pool) : fmt::format("pool {}", pool);
+    draw.AddText({facts_end + px(10), text_y}, paint(theme().dim),
+                 fitted(name, pool_width - px(10)).c_str());
   }
   const float left = at.x + label;
   const float top = at.y + px(2);
@@ -383,7 +409,7 @@ void MapPanel::draw_row(const Model& model, Selection& selection, const Moment& 
       selection.choose_allocation(cell.allocation);
     }
   }
-  label_largest_hole(range, left, width, top, bottom);
+  label_largest_hole(range, pool, left, width, top, bottom);
   if (hovered && mouse < 0 && ImGui::BeginTooltip()) {
     text("segment " + address);
     text_dim(fmt::format("{}, {} used, {} in {}", size, size_text(used),
@@ -406,7 +432,7 @@ void MapPanel::draw_request(const Model& model, const Moment& moment, bool scrol
   ImGui::PopStyleColor();
   const float room =
       ImGui::GetContentRegionAvail().x - (scrolls ? ImGui::GetStyle().ScrollbarSize : 0);
-  const float label = row_label(room).whole;
+  const float label = row_label(room, widest_pool_).whole;
   float width = std::max(room - label, 10.0F);
   if (to_scale_) {
     const double share = static_cast<double>(request_->oom->requested_bytes) /
@@ -414,6 +440,17 @@ void MapPanel::draw_request(const Model& model, const Moment& moment, bool scrol
     width = std::max(static_cast<float>(share) * width, 6.0F);
   }
   draw_failed_request(*request_, label, width, px(kRowPx));
+}
+
+void MapPanel::name_pools(const Lane& lane, const MemoryState& state) {
+  widest_pool_.clear();
+  if (!lane.private_pools) return;
+  for (const SegmentRange& s : state.segments) {
+    const uint32_t pool = lane.memory->segment_changes[s.change].pool;
+    if (pool == 0) continue;
+    std::string name = stream_text(s.stream, pool);
+    if (name.size() > widest_pool_.size()) widest_pool_ = std::move(name);
+  }
 }
 
 void MapPanel::update(const Model& model, Selection& selection, const Moment& moment) {
@@ -432,10 +469,12 @@ void MapPanel::update(const Model& model, Selection& selection, const Moment& mo
     }
     make_legend(model, selection.colouring.by, moment);
     const Lane& lane = model.lanes[moment.lane];
+    name_pools(lane, moment.state);
     asleep_ = lane.ledger->residence().asleep_at(selection.cursor.time_ns(model));
     request_ = failed_request(model, selection.cursor, moment);
   }
-  if (legend_of_ != selection.colouring.by) make_legend(model, selection.colouring.by, moment);
+  const bool stale = legend_of_ != selection.colouring.by || legend_final_ != model.report_ready;
+  if (stale) make_legend(model, selection.colouring.by, moment);
 }
 
 void MapPanel::draw(const Model& model, Selection& selection) {

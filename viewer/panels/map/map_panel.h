@@ -32,13 +32,15 @@ class MapPanel {
   void draw_hole(const Highlights& highlights, const MapCell& cell, ImVec2 a, ImVec2 b);
   // Beside the largest hole where there is no space in it. `left`: of the row, which is `width`
   // wide.
-  void label_largest_hole(const SegmentRange& segment, float left, float width, float top,
-                          float bottom);
-  std::string largest_hole_text() const;
+  void label_largest_hole(const SegmentRange& segment, uint32_t pool, float left, float width,
+                          float top, float bottom);
+  // The longest that fits, if one does. `pool`: the private one that it lies in; 0: none.
+  std::string largest_hole_text(uint32_t pool, float room) const;
   // The request that failed, above the rows. `scrolls`: beside them is a scroll bar.
   void draw_request(const Model& model, const Moment& moment, bool scrolls);
   // The bytes that fill a row when rows are drawn to scale.
   uint64_t scale_bytes(const Moment& moment) const;
+  void name_pools(const Lane& lane, const MemoryState& state);
   void update(const Model& model, Selection& selection, const Moment& moment);
   // What the colours of the live blocks mean, most bytes first.
   void make_legend(const Model& model, ColourBy by, const Moment& moment);
@@ -63,10 +65,12 @@ class MapPanel {
   uint64_t largest_hole_ = 0;
   uint64_t largest_hole_at_ = 0;  // the first one of that size
   size_t largest_holes_ = 0;
+  std::string widest_pool_;  // of the names of private pools; empty: no segment is of one
   std::optional<FailedRequest> request_;
   std::vector<ColourRow> legend_;
   std::vector<AddressRange> asleep_;  // by address
   ColourBy legend_of_ = ColourBy::kCategory;
+  bool legend_final_ = false;  // the report says what is only probable
 };
 
 }  // namespace tidemark::view

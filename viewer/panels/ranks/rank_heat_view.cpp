@@ -20,7 +20,9 @@ constexpr float kScalePx = 22;
 constexpr float kLeastRowPx = 3;
 constexpr float kMostRowPx = 150;
 constexpr float kCellPx = 4;
-constexpr int kShades = 40;  // neighbours of the same shade are drawn as one
+constexpr float kHatchedRowPx = 6;  // lower ones are plain where nothing is known
+constexpr int kFaded = 110;         // after the last event
+constexpr int kShades = 40;         // neighbours of the same shade are drawn as one
 
 // Blue is below the median of the ranks, orange above.
 Rgb distance_colour(double share) {
@@ -111,14 +113,18 @@ void RankHeatView::draw_cells(const Grid& grid) const {
       const uint64_t bytes = t.at(best, c);
       if (bytes == HeatTable::kUnknown) return 0;
       // After the last event only the last value is known.
-      return paint(colour_of(bytes, t.middle[c]), c >= t.ends[best] ? 110 : 255);
+      return paint(colour_of(bytes, t.middle[c]), c >= t.ends[best] ? kFaded : 255);
     };
     uint32_t from = 0;
     ImU32 colour = paint_of(0);
     for (uint32_t c = 1; c <= t.columns; ++c) {
       const ImU32 next = c < t.columns ? paint_of(c) : ~colour;
       if (next == colour) continue;
-      if (colour != 0) draw.AddRectFilled({x_of(from), y}, {x_of(c), y + height - gap}, colour);
+      if (colour != 0) {
+        draw.AddRectFilled({x_of(from), y}, {x_of(c), y + height - gap}, colour);
+      } else if (height >= px(kHatchedRowPx)) {
+        draw_hatch(draw, {x_of(from), y}, {x_of(c), y + height - gap}, paint(theme().line), px(8));
+      }
       from = c;
       colour = next;
     }
@@ -201,7 +207,7 @@ void RankHeatView::draw_waits(const Model& model, const RankRows& rows, const Gr
   draw.PopClipRect();
 }
 
-void RankHeatView::draw_scale(ImVec2 min, ImVec2 max) const {
+void RankHeatView::draw_scale(ImVec2 min, ImVec2 max, float most_x) const {
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const std::string half = size_text(top_bytes_ / 2);
   const std::string left = options_.relative ? "-" + half : "0";
@@ -217,6 +223,27 @@ void RankHeatView::draw_scale(ImVec2 min, ImVec2 max) const {
                        {min.x + step * static_cast<float>(i + 1), max.y}, paint(colour));
   }
   draw.AddText({max.x + px(6), y}, paint(theme().dim), right.c_str());
+  draw_keys({max.x + px(6) + width_of(right) + px(24), min.y}, max.y - min.y, most_x);
+}
+
+// What cells without a value of their own look like.
+void RankHeatView::draw_keys(ImVec2 at, float height, float most_x) const {
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  const float y = at.y + (height - ImGui::GetTextLineHeight()) / 2;
+  const auto key = [&](const char* name, bool faded) {
+    const ImVec2 end = at + ImVec2(px(24), height);
+    if (end.x + px(6) + width_of(name) > most_x) return;
+    draw.AddRectFilled(at, end, paint(theme().raised, 140));
+    if (faded) {
+      draw.AddRectFilled(at, end, paint(colour_of(top_bytes_ / 2, top_bytes_ / 4), kFaded));
+    } else {
+      draw_hatch(draw, at, end, paint(theme().line), px(8));
+    }
+    draw.AddText({end.x + px(6), y}, paint(theme().dim), name);
+    at.x = end.x + px(6) + width_of(name) + px(18);
+  };
+  key("after the last event", true);
+  key("no data", false);
 }
 
 void RankHeatView::explain_cell(const Model& model, const RankRows& rows, const Grid& grid,
@@ -282,7 +309,8 @@ bool RankHeatView::draw(const Model& model, Selection& selection, const RankRows
   draw_names(model, selection, rows, grid);
   draw_cursor_lines(model, selection, area);
   const float below = area.max.y + px(6);
-  draw_scale({at.x, below}, {at.x + std::min(px(240), width / 2), below + px(kScalePx) - px(10)});
+  draw_scale({at.x, below}, {at.x + std::min(px(240), width / 2), below + px(kScalePx) - px(10)},
+             area.max.x);
   ImGui::SetCursorScreenPos({at.x - gutter, below + px(kScalePx) - px(8)});
   ImGui::Dummy({1, 1});
   if (!hovered && !click) return done;

@@ -13,8 +13,8 @@ struct RankOptions {
   bool relative = false;  // colours show the distance to the median of the ranks
 };
 
-// A click selects the rank and the time; with ctrl, the rank to compare with. One that is not loaded
-// is loaded first.
+// A click selects the rank and the time; with ctrl, the rank to compare with. One that is not
+// loaded is loaded first.
 void choose_rank(const Model& model, Selection& selection, const RankRows& rows, size_t row,
                  double time);
 
@@ -44,7 +44,8 @@ class RankHeatView {
   void draw_names(const Model& model, const Selection& selection, const RankRows& rows,
                   const Grid& grid) const;
   void draw_waits(const Model& model, const RankRows& rows, const Grid& grid) const;
-  void draw_scale(ImVec2 min, ImVec2 max) const;
+  void draw_scale(ImVec2 min, ImVec2 max, float most_x) const;
+  void draw_keys(ImVec2 at, float height, float most_x) const;
   void explain_cell(const Model& model, const RankRows& rows, const Grid& grid, size_t row) const;
   // The column of a time; false where nothing is computed.
   bool column_at(double time, uint32_t& column) const;

@@ -5,6 +5,7 @@
 
 #include "analysis/wording.h"
 #include "viewer/model/owner_names.h"
+#include "viewer/model/tables/category_text.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"
 
@@ -31,7 +32,7 @@ void explain_block(const StackPicture& picture, const StackBand& band, const std
                      : ", for " + span_text(static_cast<double>(a.death_ns() - a.birth_ns()));
   const std::string kind = lane.of_driver
                                ? owner_title(model.process_of(lane).names.string(a.metadata))
-                               : in_words(category_name(a.category));
+                               : category_text(model, lane, a.category);
   text_dim(fmt::format("{}   {}", kind, life));
   size_t shown = 0;
   for (const uint32_t frame : words.names().frames_of(a.stack)) {
@@ -61,7 +62,7 @@ void explain_band(const StackPicture& picture, const StackView::Hit& hit) {
     case BandKind::kRest:
     case BandKind::kFree: {
       swatch(picture.colour_of(band));
-      text(picture.index->names[band.group]);
+      text(picture.index->title_of(band.group));
       if (picture.index->groups.are_segments()) {
         text(band.kind == BandKind::kFree ? bytes + " of it free" : bytes + " of it in use");
       } else {

@@ -93,6 +93,7 @@ std::vector<StackPanel::Plot> StackPanel::plots_of(const Model& model, const Sel
   if (steps_) {
     if (pair_of_ != &lane || !pair_) {
       pair_of_ = &lane;
+      titled_.reset();
       const bool known = options.pair && options.pair->ordinary < model.steps_of(lane).count() &&
                          options.pair->unlike < model.steps_of(lane).count();
       pair_ =
@@ -106,16 +107,13 @@ std::vector<StackPanel::Plot> StackPanel::plots_of(const Model& model, const Sel
         step_view_.set_length(length);
         step_view_.fit();
       }
-      const std::string how = how_steps_were_detected(model.steps_of(lane));
-      const auto plot = [&](uint32_t step) {
-        return Plot{&model,
-                    own,
-                    -step_begin(model, lane, step),
-                    model.steps_of(lane).name(step) + (how.empty() ? "" : ", " + how),
-                    true,
-                    step_span(model, lane, step)};
+      if (titled_ != pair_) name_steps(model, lane);
+      const auto plot = [&](uint32_t step, const std::string& title) {
+        return Plot{&model, own,  -step_begin(model, lane, step),
+                    title,  true, step_span(model, lane, step),
+                    0.0};
       };
-      return {plot(pair_->ordinary), plot(pair_->unlike)};
+      return {plot(pair_->ordinary, titles_.ordinary), plot(pair_->unlike, titles_.unlike)};
     }
     steps_ = false;
   }
@@ -186,6 +184,10 @@ void StackPanel::draw_marks(const Plot& plot, const PlotArea& area, StackView& v
   if (const float end = plot.end ? area.x(*plot.end) : area.max.x; end < area.max.x) {
     draw.AddRectFilled({end, area.min.y}, area.max, paint(theme().panel, 225));
     draw.AddLine({end, area.min.y}, {end, area.max.y}, paint(theme().dim), px(1));
+  }
+  if (const float begin = plot.begin ? area.x(*plot.begin) : area.min.x; begin > area.min.x) {
+    draw.AddRectFilled(area.min, {begin, area.max.y}, paint(theme().panel, 225));
+    draw.AddLine({begin, area.min.y}, {begin, area.max.y}, paint(theme().dim), px(1));
   }
   float last_line = -1e9F;
   float last_flag = -1e9F;
@@ -356,6 +358,53 @@ void StackPanel::draw_notes(const Model& model, const Lane& lane) {
   }
 }
 
+void StackPanel::name_steps(const Model& model, const Lane& lane) {
+  titled_ = pair_;
+  titles_ = step_titles(model, lane, *pair_);
+  const Steps& steps = model.steps_of(lane);
+  const std::string how = how_steps_were_detected(steps);
+  if (!how.empty()) titles_.ordinary += ", " + how;
+  const auto first = peak_of_step(*lane.memory, steps, pair_->ordinary);
+  const auto second = peak_of_step(*lane.memory, steps, pair_->unlike);
+  peaks_.reset();
+  if (first && second) {
+    peaks_ = {{*first, *second}, {steps.name(pair_->ordinary), steps.name(pair_->unlike)}};
+  }
+}
+
+std::optional<LegendPair> StackPanel::peaks_to_list(const Model& model, const Cursor& cursor,
+                                                    const std::vector<Plot>& plots) const {
+  const bool is_inside = std::any_of(plots.begin(), plots.end(), [&](const Plot& plot) {
+    const double time = cursor.time(model) + plot.offset;
+    return time >= 0 && time <= plot.end.value_or(0);
+  });
+  const StackPicture* picture = views_[0].picture();
+  if (!steps_ || is_inside || picture == nullptr || picture->has_own_colours()) return {};
+  return peaks_;
+}
+
+void StackPanel::draw_legend(const Model& model, Selection& selection,
+                             const std::vector<Plot>& plots) {
+  const Lane& lane = model.lanes[selection.cursor.lane()];
+  const std::optional<LegendPair> peaks = peaks_to_list(model, selection.cursor, plots);
+  if (peaks) {
+    text_dim("at the peak of each step");
+  } else {
+    const MemoryTotals totals = lane.memory->totals_after(selection.cursor.event());
+    text_dim(by_ == StackBy::kSegment ? fmt::format("reserved {}", size_text(totals.reserved))
+                                      : fmt::format("allocated {}", size_text(totals.allocated)));
+    if (steps_) text_dim("at the cursor");
+  }
+  if (selection.highlights.measure) {
+    text_dim(selection.highlights.measured.empty() ? "in the measured time"
+                                                   : "in " + selection.highlights.measured);
+    stretch_.draw(model, selection.cursor.lane(), *selection.highlights.measure, px(90));
+    ImGui::Separator();
+    text_dim(peaks ? "at the peak of each step" : "at the cursor");
+  }
+  legend.draw(model, selection.cursor, views_[0].shared_picture(), patient, peaks);
+}
+
 void StackPanel::draw(const Model& model, Selection& selection) {
   frame_ = ImGui::GetFrameCount();
   hover_time_.reset();
@@ -395,7 +444,8 @@ void StackPanel::draw(const Model& model, Selection& selection) {
 
   const ImVec2 room = ImGui::GetContentRegionAvail();
   const bool has_legend = room.x > px(480);
-  const float legend_width = has_legend ? std::clamp(room.x * 0.24F, px(150), px(320)) : 0;
+  const float legend_width =
+      has_legend ? std::clamp(room.x * (steps_ ? 0.3F : 0.24F), px(150), px(320)) : 0;
   const float width = std::floor(
       std::max(room.x - px(kGutterPx) - legend_width - (has_legend ? px(12) : 0), px(40)));
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(0, px(kGapPx)));
@@ -421,24 +471,7 @@ void StackPanel::draw(const Model& model, Selection& selection) {
   if (!has_legend) return;
   ImGui::SameLine(0, px(12));
   ImGui::BeginChild("##legend", {0, 0});
-  const MemoryTotals totals = lane.memory->totals_after(selection.cursor.event());
-  text_dim(curve == Curve::kReserved ? fmt::format("reserved {}", size_text(totals.reserved))
-                                     : fmt::format("allocated {}", size_text(totals.allocated)));
-  if (steps_) {
-    const bool is_inside = std::any_of(plots.begin(), plots.end(), [&](const Plot& plot) {
-      const double cursor = selection.cursor.time(model) + plot.offset;
-      return cursor >= 0 && cursor <= plot.end.value_or(0);
-    });
-    text_dim(is_inside ? "at the cursor" : "at the cursor, in neither step");
-  }
-  if (selection.highlights.measure) {
-    text_dim(selection.highlights.measured.empty() ? "in the measured time"
-                                                   : "in " + selection.highlights.measured);
-    stretch_.draw(model, selection.cursor.lane(), *selection.highlights.measure, px(90));
-    ImGui::Separator();
-    text_dim("at the cursor");
-  }
-  legend.draw(model, selection.cursor, views_[0].shared_picture(), patient);
+  draw_legend(model, selection, plots);
   ImGui::EndChild();
 }
 

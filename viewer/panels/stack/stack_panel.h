@@ -51,6 +51,8 @@ class StackPanel {
     std::string title;
     bool own = true;                           // of the trace that is shown, not of the second one
     std::optional<double> end = std::nullopt;  // on the axis; what follows is dimmed
+    // What precedes is dimmed.
+    std::optional<double> begin = std::nullopt;
   };
   enum class Drag { kNone, kPan, kMeasure };
 
@@ -60,6 +62,12 @@ class StackPanel {
   void draw_plot(const Model& model, Selection& selection, const Plot& plot, size_t index,
                  ImVec2 size);
   void draw_marks(const Plot& plot, const PlotArea& area, StackView& view);
+  void draw_legend(const Model& model, Selection& selection, const std::vector<Plot>& plots);
+  // Finds the titles and peaks of the two steps.
+  void name_steps(const Model& model, const Lane& lane);
+  // The peaks of the two steps, where the cursor is in neither.
+  std::optional<LegendPair> peaks_to_list(const Model& model, const Cursor& cursor,
+                                          const std::vector<Plot>& plots) const;
   void draw_byte_axis(const PlotArea& area, const StackView& view);
   void handle_mouse(const Model& model, Selection& selection, const Plot& plot, size_t index);
   void choose(const Model& model, Selection& selection, const Plot& plot, size_t index, bool ctrl);
@@ -76,7 +84,10 @@ class StackPanel {
   std::array<PlotArea, 2> areas_;
   std::optional<EventAxis> axis_;  // of this frame
   TimeView step_view_;
-  std::optional<StepPair> pair_;  // chosen by the person, or suggested
+  std::optional<StepPair> pair_;    // chosen by the person, or suggested
+  std::optional<StepPair> titled_;  // of titles_ and peaks_
+  StepTitles titles_;
+  std::optional<LegendPair> peaks_;
   const Lane* pair_of_ = nullptr;
   double top_bytes_ = 1;  // shared by the plots
   double zoom_ = 1;       // of the height

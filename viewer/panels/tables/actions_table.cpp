@@ -6,7 +6,9 @@
 #include <algorithm>
 
 #include "analysis/wording.h"
+#include "viewer/model/owner_names.h"
 #include "viewer/model/ticks.h"
+#include "viewer/widgets/fonts.h"
 #include "viewer/widgets/table.h"
 
 namespace tidemark::view {
@@ -14,6 +16,9 @@ namespace tidemark::view {
 namespace {
 
 constexpr uint32_t kAround = 500;
+// A narrower panel does not have these columns.
+constexpr float kStreamPx = 960;
+constexpr float kAddressPx = 820;
 
 Rgb action_colour(const ActionRow& row) {
   if (row.failed) return theme().bad;
@@ -24,10 +29,10 @@ Rgb action_colour(const ActionRow& row) {
 
 }  // namespace
 
-void ActionsTable::draw_row(const Model& model, Selection& selection, const ActionRow& row) {
+void ActionsTable::draw_row(const Model& model, Selection& selection, const ActionRow& row,
+                            bool here) {
   const Lane& lane = model.lanes[selection.cursor.lane()];
   ImGui::TableNextColumn();
-  const bool here = row.event == selection.cursor.event() && !row.failed;
   if (ImGui::Selectable("##row", here, ImGuiSelectableFlags_SpanAllColumns)) {
     selection.set_event(model, selection.cursor.lane(), row.event);
     const Change change = lane.memory->change[row.event];
@@ -48,6 +53,11 @@ void ActionsTable::draw_row(const Model& model, Selection& selection, const Acti
   ImGui::TableNextColumn();
   text(fitted(model.text_of(lane).headline(row.stack, row.seeded),
               ImGui::GetContentRegionAvail().x));
+  ImGui::TableNextColumn();
+  text_dim(fitted(stream_text(row.stream, row.pool), ImGui::GetContentRegionAvail().x));
+  ImGui::TableNextColumn();
+  const WithFont mono(fonts().mono);
+  if (row.address != 0) text_dim(fmt::format("{:#x}", row.address));
 }
 
 size_t ActionsTable::draw(const Model& model, Selection& selection) {
@@ -61,23 +71,29 @@ size_t ActionsTable::draw(const Model& model, Selection& selection) {
   text_dim(fmt::format("of {}, around the cursor; click one or press left and right to step",
                        counted(lane.memory->event_count() - lane.memory->seed_events, "event")));
   constexpr ImGuiTableFlags kFlags = kTableFlags & ~ImGuiTableFlags_Sortable;
-  if (!ImGui::BeginTable("##actions", 5, kFlags)) return 0;
+  const float room = ImGui::GetContentRegionAvail().x;
+  const auto if_room = [&](float least) {
+    return ImGuiTableColumnFlags_WidthFixed |
+           (room < px(least) ? ImGuiTableColumnFlags_Disabled : ImGuiTableColumnFlags_None);
+  };
+  if (!ImGui::BeginTable("##actions", 7, kFlags)) return 0;
   ImGui::TableSetupColumn("event", kNumber, px(84));
   ImGui::TableSetupColumn("time", kNumber, px(120));
   ImGui::TableSetupColumn("action", ImGuiTableColumnFlags_WidthFixed, px(140));
   ImGui::TableSetupColumn("size", kNumber, px(84));
-  ImGui::TableSetupColumn("allocated by", ImGuiTableColumnFlags_WidthStretch);
+  ImGui::TableSetupColumn("by", ImGuiTableColumnFlags_WidthStretch);
+  ImGui::TableSetupColumn("stream", if_room(kStreamPx), px(130));
+  ImGui::TableSetupColumn("address", if_room(kAddressPx), px(120));
   begin_rows();
+  const size_t here = action_at(rows_, selection.cursor.event(), selection.cursor.time_ns(model));
   if (scroll_frames_ > 0) {
     --scroll_frames_;
-    const auto at = std::find_if(rows_.begin(), rows_.end(), [&](const ActionRow& row) {
-      return row.event == selection.cursor.event();
-    });
     const float height = ImGui::GetTextLineHeight() + 2 * ImGui::GetStyle().CellPadding.y;
-    ImGui::SetScrollY(std::max(
-        0.0F, static_cast<float>(at - rows_.begin()) * height - ImGui::GetWindowHeight() / 2));
+    ImGui::SetScrollY(
+        std::max(0.0F, static_cast<float>(here) * height - ImGui::GetWindowHeight() / 2));
   }
-  draw_rows(rows_.size(), [&](size_t i) { draw_row(model, selection, ActionRow(rows_[i])); });
+  draw_rows(rows_.size(),
+            [&](size_t i) { draw_row(model, selection, ActionRow(rows_[i]), i == here); });
   ImGui::EndTable();
   return rows_.size();
 }

@@ -14,7 +14,7 @@ class ActionsTable {
   size_t draw(const Model& model, Selection& selection);
 
  private:
-  void draw_row(const Model& model, Selection& selection, const ActionRow& row);
+  void draw_row(const Model& model, Selection& selection, const ActionRow& row, bool here);
 
   const Model* model_ = nullptr;
   uint64_t version_ = 0;

@@ -11,6 +11,8 @@
 #include "analysis/insight/module_shares.h"
 #include "analysis/wording.h"
 #include "viewer/model/owner_names.h"
+#include "viewer/model/tables/category_text.h"
+#include "viewer/model/tables/owner_text.h"
 #include "viewer/model/ticks.h"
 #include "viewer/widgets/block_colour.h"
 #include "viewer/widgets/fonts.h"
@@ -24,6 +26,7 @@ namespace {
 
 // More than this many blocks are filtered and sorted in the background.
 constexpr size_t kManyBlocks = 20'000;
+constexpr float kWideSegmentsPx = 820;
 
 constexpr const char* kLastingWay = "all-steps";
 
@@ -52,7 +55,8 @@ struct Held {
       return TableSource{*lane().memory, moment->state, moment->layout, names};
     };
     if (drawing_thread) return make(source(model->text_of(lane())));
-    return make(source(FrameText(model->process_of(lane()).names)));
+    return make(
+        source(FrameText(model->process_of(lane()).names, model->text_of(lane()).no_stack())));
   }
 };
 
@@ -68,15 +72,6 @@ void choose_largest(const Model& model, Selection& selection, const StackRow& ro
     if (!largest || all[i].block_bytes > all[*largest].block_bytes) largest = i;
   }
   if (largest) selection.choose_allocation(*largest);
-}
-
-// As the report says it, of the instant that it describes.
-bool is_category_unsure(const DeviceReport* report, Category category) {
-  constexpr double kSure = 0.6;
-  if (report == nullptr || category == Category::kUnknown) return false;
-  return std::any_of(
-      report->categories.begin(), report->categories.end(),
-      [&](const CategoryShare& c) { return c.category == category && c.confidence < kSure; });
 }
 
 void copy_stack(const Dictionary& names, uint32_t stack) {
@@ -187,7 +182,7 @@ void TablesPanel::draw_allocations(const Model& model, Selection& selection) {
   ImGui::TableSetupColumn("size", kFirst, px(84));
   ImGui::TableSetupColumn("requested", kNumber, px(84));
   ImGui::TableSetupColumn("age", kNumber, px(78));
-  ImGui::TableSetupColumn("category", ImGuiTableColumnFlags_WidthFixed, px(110));
+  ImGui::TableSetupColumn("category", ImGuiTableColumnFlags_WidthFixed, px(160));
   ImGui::TableSetupColumn("where", ImGuiTableColumnFlags_WidthStretch);
   ImGui::TableSetupColumn("address", ImGuiTableColumnFlags_WidthFixed, px(120));
   begin_rows();
@@ -219,7 +214,9 @@ void TablesPanel::draw_allocations(const Model& model, Selection& selection) {
     ImGui::TableNextColumn();
     const bool pending = moment.state.is_pending(source.memory, row);
     swatch(pending ? theme().pending : block_colour(model, selection.colouring.by, cursor, a));
-    text(pending ? std::string(kPendingText) : in_words(category_name(a.category)));
+    const std::string kind = pending ? std::string(kPendingText)
+                                     : category_text(model, model.lanes[moment.lane], a.category);
+    text(fitted(kind, ImGui::GetContentRegionAvail().x));
     if (pending) explain("Freed by the program, but another stream may still be using it.");
     ImGui::TableNextColumn();
     text(fitted(source.text.headline(a.stack, a.seeded), ImGui::GetContentRegionAvail().x));
@@ -304,8 +301,7 @@ void TablesPanel::draw_categories(const Model& model, Selection& selection) {
     number_cell(grouped(row.count));
     ImGui::TableNextColumn();
     swatch(category_colour(row.category));
-    const bool unsure = is_category_unsure(model.report_of(model.lanes[moment.lane]), row.category);
-    text(in_words(category_name(row.category)) + (unsure ? ", probably" : ""));
+    text(category_text(model, model.lanes[moment.lane], row.category));
   });
   ImGui::EndTable();
 }
@@ -389,24 +385,30 @@ void TablesPanel::draw_owners(const Model& model, Selection& selection) {
     number_cell(row.peak_bytes == 0 ? "" : size_text(row.peak_bytes));
     ImGui::TableNextColumn();
     swatch(owner_colour(row.owner));
-    text(owner_title(row.owner));
+    text(owner_text(model, lane, row.owner, selection.cursor.time_ns(model)));
     explain(std::string(owner_meaning(row.owner)).c_str());
   });
   ImGui::EndTable();
 }
 
 void TablesPanel::draw_segments(const Model& model, Selection& selection) {
+  const Moment& moment = selection.cursor.moment(model);
+  const std::vector<SegmentRange>& ranges = moment.state.segments;
+  const bool expandable = std::any_of(ranges.begin(), ranges.end(),
+                                      [](const SegmentRange& range) { return range.expandable; });
+  // In a narrow panel, the pool matters more than what follows from the rest or from the map.
+  const ImGuiTableColumnFlags if_wide =
+      ImGui::GetContentRegionAvail().x < px(kWideSegmentsPx) ? ImGuiTableColumnFlags_Disabled : 0;
   if (!ImGui::BeginTable("##segments", 8, kTableFlags)) return;
   ImGui::TableSetupColumn("size", kFirst, px(84));
-  ImGui::TableSetupColumn("used", kNumber, px(84));
+  ImGui::TableSetupColumn("used", kNumber | if_wide, px(84));
   ImGui::TableSetupColumn("free", kNumber, px(84));
-  ImGui::TableSetupColumn("blocks", kNumber, px(64));
-  ImGui::TableSetupColumn("holes", kNumber, px(60));
+  ImGui::TableSetupColumn("blocks", kNumber | if_wide, px(64));
+  ImGui::TableSetupColumn("holes", kNumber | if_wide, px(60));
   ImGui::TableSetupColumn("largest hole", kNumber, px(90));
-  ImGui::TableSetupColumn("stream", ImGuiTableColumnFlags_WidthFixed, px(170));
-  ImGui::TableSetupColumn("address", ImGuiTableColumnFlags_WidthStretch);
+  ImGui::TableSetupColumn("stream", ImGuiTableColumnFlags_WidthStretch);
+  ImGui::TableSetupColumn("address", ImGuiTableColumnFlags_WidthFixed, px(expandable ? 190 : 120));
   begin_rows();
-  const Moment& moment = selection.cursor.moment(model);
   if (refresh(segments_key_, model, selection)) {
     segments_ = segment_rows(source_of(model, moment), segments_key_.sort);
   }

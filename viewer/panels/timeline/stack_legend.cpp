@@ -15,6 +15,7 @@ namespace tidemark::view {
 namespace {
 
 constexpr size_t kColoursNamed = 40;  // the tables have all
+constexpr float kPairPx = 72;         // the width of a column of bytes
 
 }  // namespace
 
@@ -42,24 +43,36 @@ void StackLegend::toggle(uint32_t group, uint32_t count) {
 }
 
 std::shared_ptr<const StackLegend::Bytes> StackLegend::bytes_at(const StackPicture& picture,
-                                                                uint32_t event) {
+                                                                uint32_t event,
+                                                                std::optional<uint32_t> other) {
   auto bytes = std::make_shared<Bytes>();
   bytes->index = picture.index;
   const StackIndex& index = *picture.index;
   GroupTotals::Reader reader(*index.totals);
   reader.move_to(event);
+  const bool segments = index.groups.are_segments();
+  if (other) {
+    GroupTotals::Reader there(*index.totals);
+    there.move_to(*other);
+    for (uint32_t g = 0; g < index.groups.count; ++g) {
+      bytes->other.push_back(segments ? there.reserved(g) : there.bytes(g));
+    }
+  }
   const std::vector<uint64_t>& highest = picture.columns.group_highest;
+  const auto most = [&](uint32_t g) {
+    return other ? std::max(bytes->held[g], bytes->other[g]) : bytes->held[g];
+  };
   for (uint32_t g = 0; g < index.groups.count; ++g) {
-    if (index.groups.are_segments()) {
+    if (segments) {
       bytes->held.push_back(reader.reserved(g));
       bytes->free.push_back(reader.reserved(g) - std::min(reader.bytes(g), reader.reserved(g)));
     } else {
       bytes->held.push_back(reader.bytes(g));
     }
-    if (bytes->held[g] != 0 || highest[g] != 0) bytes->order.push_back(g);
+    if (most(g) != 0 || (!other && highest[g] != 0)) bytes->order.push_back(g);
   }
   std::stable_sort(bytes->order.begin(), bytes->order.end(), [&](uint32_t a, uint32_t b) {
-    return std::tuple(bytes->held[b], highest[b]) < std::tuple(bytes->held[a], highest[a]);
+    return std::tuple(most(b), highest[b]) < std::tuple(most(a), highest[a]);
   });
   return bytes;
 }
@@ -80,27 +93,47 @@ void StackLegend::draw_row(const Bytes& shown, uint32_t group) {
   const float inset = px(3);
   draw.AddRectFilled(at + ImVec2(0, inset), at + ImVec2(square - inset, square),
                      paint(index.colours[group], off ? 70 : 255), px(2));
-  const float name_width = width_of(index.names[group]) + square + px(12);
+  const std::string title = index.title_of(group);
+  const float name_width = width_of(title) + square + px(12);
   std::string bytes = size_text(shown.held[group]);
-  if (!shown.free.empty() && shown.held[group] != 0) {
+  const bool pair = !shown.other.empty();
+  if (!pair && !shown.free.empty() && shown.held[group] != 0) {
     const std::string free = size_text(shown.free[group]) + " free";
     const std::string both = free + " of " + bytes;
     bytes = name_width + width_of(both) < room ? both : free;
   }
-  const float right = room - width_of(bytes) - px(4);
-  const std::string name = fitted(index.names[group], right - square - px(8));
+  const float end = room - (pair ? px(kPairPx) : 0);
+  const float right = end - width_of(bytes) - px(4);
+  const std::string name = fitted_line(title, (pair ? end - px(kPairPx) : right) - square - px(8));
   const int strength = off ? 120 : 255;
+  const bool nothing = shown.held[group] == 0 && (!pair || shown.other[group] == 0);
   draw.AddText(at + ImVec2(square + px(2), px(1)),
-               paint(off || shown.held[group] == 0 ? theme().dim : theme().text, strength),
-               name.c_str());
+               paint(off || nothing ? theme().dim : theme().text, strength), name.c_str());
+  if (pair) {
+    const std::string other = size_text(shown.other[group]);
+    draw.AddText(at + ImVec2(room - width_of(other) - px(4), px(1)), paint(theme().dim, strength),
+                 other.c_str());
+  }
   draw.AddText(at + ImVec2(right, px(1)), paint(theme().dim, strength), bytes.c_str());
-  explain((index.names[group] + "\nclick: show only this   ctrl-click: hide or show").c_str());
+  explain((title + "\nclick: show only this   ctrl-click: hide or show").c_str());
   if (!ImGui::IsItemClicked()) return;
   if (ImGui::GetIO().KeyCtrl) {
     toggle(group, index.groups.count);
   } else {
     isolate(group, index.groups.count);
   }
+}
+
+void StackLegend::draw_pair_names(const LegendPair& pair) {
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const float room = ImGui::GetContentRegionAvail().x;
+  for (size_t i = 0; i < 2; ++i) {
+    const std::string name = fitted(pair.names[i], px(kPairPx - 8));
+    const float end = room - (i == 0 ? px(kPairPx) : 0) - px(4);
+    ImGui::GetWindowDrawList()->AddText(at + ImVec2(end - width_of(name), 0), paint(theme().text),
+                                        name.c_str());
+  }
+  ImGui::Dummy({room, ImGui::GetTextLineHeight() + px(2)});
 }
 
 void StackLegend::draw_groups(const Bytes& shown) {
@@ -146,16 +179,19 @@ void StackLegend::draw_colours(const Model& model, Cursor& cursor, const StackPi
 }
 
 void StackLegend::draw(const Model& model, Cursor& cursor,
-                       const std::shared_ptr<const StackPicture>& picture, bool at_once) {
+                       const std::shared_ptr<const StackPicture>& picture, bool at_once,
+                       const std::optional<LegendPair>& pair) {
   work_.poll();
   const Lane& lane = model.lanes[cursor.lane()];
   if (picture == nullptr || picture->wish.model != &model || picture->index->lane != &lane) return;
-  const uint32_t event = cursor.event();
+  const uint32_t event = pair ? pair->events[0] : cursor.event();
+  const auto other = pair ? std::optional(pair->events[1]) : std::nullopt;
   if (picture_ == nullptr || picture_->index != picture->index) hidden_.clear();
-  if (picture_ != picture || event_ != event) {
+  if (picture_ != picture || event_ != event || other_event_ != other) {
     picture_ = picture;
     event_ = event;
-    work_.wish([picture, event] { return bytes_at(*picture, event); }, at_once);
+    other_event_ = other;
+    work_.wish([picture, event, other] { return bytes_at(*picture, event, other); }, at_once);
   }
   const std::shared_ptr<const Bytes> shown = work_.value();
   if (shown == nullptr || shown->index != picture->index) return;
@@ -163,9 +199,11 @@ void StackLegend::draw(const Model& model, Cursor& cursor,
   if (picture->has_own_colours()) {
     draw_colours(model, cursor, *picture);
   } else {
+    if (pair) draw_pair_names(*pair);
     draw_groups(*shown);
   }
   ImGui::PopStyleVar();
+  if (pair) return;
   const uint64_t pending = lane.memory->totals_after(event).pending();
   if (pending != 0 && !picture->index->groups.are_segments()) {
     text_dim(fmt::format("pending free {}", size_text(pending)));
