@@ -152,7 +152,7 @@ bool trains(const DeviceEvidence& d) {
 // What a change saves. The later part of a run that failed would have needed more.
 std::string saving_text(const DeviceEvidence& d, uint64_t saved) {
   return fmt::format("{}{}{}", d.ends_at_failure() ? "at least " : "", size_text(saved),
-                     d.ends_at_failure() ? " of what was recorded" : "");
+                     d.ran_out() ? " of what was recorded" : "");
 }
 
 }  // namespace
@@ -197,13 +197,16 @@ std::optional<Advice> checkpoint_layers(const DeviceEvidence& d) {
   }
   const uint64_t saved = recomputed.saved_bytes();
   if (saved == 0 || saved < d.peak_bytes() / 20) return std::nullopt;
+  const bool trained = d.categories.has_backward;
   return Advice{
       "checkpoint",
-      fmt::format("torch.utils.checkpoint around {} saves {}, at the cost of about a "
-                  "third more computation",
+      fmt::format("{}torch.utils.checkpoint around {} saves {}, at the cost of about a "
+                  "third more computation{}",
+                  trained ? "" : "if this is training, ",
                   layers < kLeastRepeats ? "each repeated layer"
                                          : fmt::format("each of the {} repeated layers", layers),
-                  saving_text(d, saved)),
+                  saving_text(d, saved),
+                  trained ? "" : "; if it is not, torch.inference_mode() keeps none of this"),
       saved};
 }
 

@@ -39,8 +39,10 @@ uint32_t first_of_work(const DeviceEvidence& d) {
   return first;
 }
 
-// The events of the work, in parts of equal length.
+// The events of the work, or of the last part of it, in parts of equal length.
 struct Span {
+  uint32_t work = 0;  // row of the first allocation of the work
+  uint32_t row = 0;   // and of the span
   uint32_t first = 0;
   uint32_t end = 0;
 
@@ -64,10 +66,9 @@ bool may_grow(const AllocationHistory& model, const Span& span, uint64_t least_b
 }
 
 // The stacks that allocate all along. What others allocate, once or twice, is a pool or a state.
-std::unordered_set<uint32_t> recurring_stacks(const AllocationHistory& model, uint32_t row,
-                                              const Span& span) {
+std::unordered_set<uint32_t> recurring_stacks(const AllocationHistory& model, const Span& span) {
   std::unordered_map<uint32_t, std::bitset<kParts>> parts;
-  for (uint32_t i = row; i < model.allocations.size(); ++i) {
+  for (uint32_t i = span.row; i < model.allocations.size(); ++i) {
     const uint32_t birth = model.allocations.birth(i);
     if (birth >= span.end) break;
     parts[model.allocations.stack(i)].set(span.part_of(birth));
@@ -117,7 +118,7 @@ std::vector<Part> parts_of(const AllocationHistory& model, const Span& span,
 // What is older than blocks of the same stack become that are freed, and is still added to: blocks
 // of running requests are younger, and a cache that is full gets no more.
 // `last_part`: in which, or later, it must have been added to.
-void count_left(const AllocationHistory& model, uint32_t row, const Span& span,
+void count_left(const AllocationHistory& model, const Span& span,
                 const std::unordered_set<uint32_t>& recurring, size_t last_part,
                 TimeGrowth& growth) {
   struct Line {
@@ -127,13 +128,12 @@ void count_left(const AllocationHistory& model, uint32_t row, const Span& span,
   const auto& blocks = model.allocations;
   std::map<uint32_t, Line> lines;
   for (uint32_t i = 0; i < blocks.size() && blocks.birth(i) < span.end; ++i) {
-    // Of a history that began late, also the older ones of these stacks.
-    if ((i < row && !blocks.seeded(i)) || !recurring.contains(blocks.stack(i))) continue;
+    if (!recurring.contains(blocks.stack(i))) continue;
     Line& line = lines[blocks.stack(i)];
-    if (blocks.release(i) >= span.end) {
+    if (blocks.release(i) < span.end) {
+      if (i >= span.work) line.lives.push_back(blocks.release(i) - blocks.birth(i));
+    } else if (i >= span.row || blocks.seeded(i)) {  // of a late history, also the older ones
       line.held.push_back(i);
-    } else if (i >= row) {
-      line.lives.push_back(blocks.release(i) - blocks.birth(i));
     }
   }
   Rehearsal freed(model);
@@ -174,12 +174,13 @@ uint64_t TimeGrowth::left_bytes() const {
 namespace {
 
 // Memory that rises in every part of the work.
-std::optional<TimeGrowth> steady_growth(const DeviceEvidence& d, uint32_t row, const Span& span,
+std::optional<TimeGrowth> steady_growth(const DeviceEvidence& d, const Span& span,
                                         const std::unordered_set<uint32_t>& recurring,
                                         std::vector<Part> parts, uint64_t least_gain) {
   const Part last = parts.back();
   // A program that ends frees its model, too. If that stays, what is freed at the end was no leak.
-  const uint64_t before = span.first == 0 ? 0 : d.model->totals_after(span.first - 1).allocated;
+  const uint32_t began = d.model->allocations.birth(span.work);
+  const uint64_t before = began == 0 ? 0 : d.model->totals_after(began - 1).allocated;
   const uint64_t left = d.model->totals_after(d.model->event_count() - 1).allocated;
   if (before != 0 && left >= before) {
     parts.back().low_bytes = std::min(parts.back().low_bytes, left);
@@ -201,7 +202,7 @@ std::optional<TimeGrowth> steady_growth(const DeviceEvidence& d, uint32_t row, c
     if (rise < growth.gained_bytes / kParts / 4) return std::nullopt;
   }
   TimeGrowth told = growth;
-  count_left(*d.model, row, span, recurring, kParts - 1, told);
+  count_left(*d.model, span, recurring, kParts - 1, told);
   if (told.left_bytes() >= growth.gained_bytes / 2) return told;
   // Otherwise it is one block that is replaced by larger ones, for instance, up to the end; or a
   // cache that was full before.
@@ -211,7 +212,7 @@ std::optional<TimeGrowth> steady_growth(const DeviceEvidence& d, uint32_t row, c
 
 // Before an error, what is added in few large pieces counts as well: adapters that are loaded again
 // without being dropped, say. Some parts of the work have none of them.
-std::optional<TimeGrowth> growth_in_lumps(const DeviceEvidence& d, uint32_t row, const Span& span,
+std::optional<TimeGrowth> growth_in_lumps(const DeviceEvidence& d, const Span& span,
                                           const std::unordered_set<uint32_t>& recurring,
                                           const std::vector<Part>& parts, uint64_t least_gain) {
   uint64_t born = 0;
@@ -222,7 +223,7 @@ std::optional<TimeGrowth> growth_in_lumps(const DeviceEvidence& d, uint32_t row,
   }
   if (freed < born / 2) return std::nullopt;
   TimeGrowth growth;
-  count_left(*d.model, row, span, recurring, kParts * 3 / 4, growth);
+  count_left(*d.model, span, recurring, kParts * 3 / 4, growth);
   if (growth.left_bytes() < least_gain || growth.saved_bytes < least_gain) return std::nullopt;
   growth.risen_bytes = growth.gained_bytes = growth.left_bytes();
   return growth;
@@ -230,22 +231,40 @@ std::optional<TimeGrowth> growth_in_lumps(const DeviceEvidence& d, uint32_t row,
 
 }  // namespace
 
-std::optional<TimeGrowth> growth_over_time(const DeviceEvidence& d) {
+namespace {
+
+// Growth from a row of the work on.
+std::optional<TimeGrowth> growth_from(const DeviceEvidence& d, uint32_t work, uint32_t row) {
   constexpr uint64_t kLeastGain = uint64_t{8} << 20;
-  if (d.model == nullptr || (d.steps.count() != 0 && d.categories.has_backward)) {
-    return std::nullopt;
-  }
-  const uint32_t row = first_of_work(d);
   if (row + kLeastBirths > d.model->allocations.size()) return std::nullopt;
-  const Span span{d.model->allocations.birth(row), end_of_work(*d.model)};
+  const Span span{work, row, d.model->allocations.birth(row), end_of_work(*d.model)};
   if (span.end < span.first + kLeastBirths) return std::nullopt;
   const uint64_t least_gain = std::max(kLeastGain, d.peak_bytes() / 20);
   if (!may_grow(*d.model, span, least_gain / kParts * (kParts - 2))) return std::nullopt;
-  const std::unordered_set<uint32_t> recurring = recurring_stacks(*d.model, row, span);
+  const std::unordered_set<uint32_t> recurring = recurring_stacks(*d.model, span);
   const std::vector<Part> parts = parts_of(*d.model, span, recurring);
-  if (auto steady = steady_growth(d, row, span, recurring, parts, least_gain)) return steady;
-  if (!d.ran_out()) return std::nullopt;
-  return growth_in_lumps(d, row, span, recurring, parts, least_gain);
+  if (auto steady = steady_growth(d, span, recurring, parts, least_gain)) return steady;
+  if (!d.ran_out() || d.categories.has_backward) return std::nullopt;
+  return growth_in_lumps(d, span, recurring, parts, least_gain);
+}
+
+}  // namespace
+
+std::optional<TimeGrowth> growth_over_time(const DeviceEvidence& d) {
+  constexpr uint32_t kBeginnings = 4;
+  if (d.model == nullptr || (d.steps.count() != 0 && d.categories.has_backward)) {
+    return std::nullopt;
+  }
+  const uint32_t work = first_of_work(d);
+  if (auto growth = growth_from(d, work, work)) return growth;
+  if (d.categories.has_backward) return std::nullopt;
+  // It may have begun late. A level that is higher for a while is not growth: blocks must be left.
+  const auto rows = static_cast<uint32_t>(d.model->allocations.size()) - work;
+  for (uint32_t quarter = 1; quarter < kBeginnings; ++quarter) {
+    auto growth = growth_from(d, work, work + rows / kBeginnings * quarter);
+    if (growth && !growth->left.empty()) return growth;
+  }
+  return std::nullopt;
 }
 
 namespace {

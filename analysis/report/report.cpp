@@ -271,6 +271,7 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
   for (DeviceEvidence& d : evidence.devices) {
     if (options.card_bytes == 0 || d.model == nullptr) continue;
     if (d.ran_out()) {
+      if (d.total_bytes == 0) d.total_bytes = options.card_bytes;
       report.notes.push_back(fmt::format(
           "memory ran out on cuda:{}: its own limit counts there, not that of --card", d.device));
     } else {

@@ -91,6 +91,7 @@ std::vector<uint32_t> continued(std::vector<uint32_t> rises, uint32_t last_step)
 
 std::optional<LevelGrowth> find_growth(const std::vector<uint64_t>& lows) {
   constexpr uint32_t kLeastRises = 3;
+  constexpr uint32_t kManyRises = 8;
   const auto count = static_cast<uint32_t>(lows.size());
   if (count < 4) return std::nullopt;
   std::vector<double> floor(count);
@@ -102,8 +103,10 @@ std::optional<LevelGrowth> find_growth(const std::vector<uint64_t>& lows) {
   const std::vector<uint32_t> rises = continued(without_halves(rises_of(floor)), count - 1);
   if (rises.size() < kLeastRises) return std::nullopt;
   const uint32_t first = rises.front() - 1;
-  if ((count - first) * 3 < count) return std::nullopt;
   const double gained = floor.back() - floor[first];
+  // What began late must be plain to see.
+  const bool is_plain = rises.size() >= kManyRises && gained * 5 >= floor.back();
+  if (!is_plain && (count - first) * 3 < count) return std::nullopt;
   if (gained * 1000 < floor.back()) return std::nullopt;  // small blocks come and go
   // Levels that go up and down are not growth, nor is one that was as high before.
   std::vector<double> above;

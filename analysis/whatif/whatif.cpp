@@ -249,7 +249,9 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
   w.most_allowed_ = best.most_allowed;
   // Where no request failed, the search finds only the highest capacity that explains the retries.
   if (model->failures.empty() && w.card_bytes_ > w.other_bytes_) {
-    const uint64_t most = std::max(w.card_bytes_ - w.other_bytes_, model->reserved_peak.bytes);
+    const uint64_t left = w.card_bytes_ - w.other_bytes_;
+    const uint64_t most =
+        options.card_bytes != 0 ? left : std::max(left, model->reserved_peak.bytes);
     best.limits.capacity = std::min(best.limits.capacity, most);
   }
   w.recorded_capacity_ = best.limits.capacity;

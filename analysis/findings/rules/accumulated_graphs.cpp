@@ -206,9 +206,14 @@ void find_accumulated_graphs(const Evidence& evidence, std::vector<Finding>& out
       bytes = kept;
       most = std::move(found);
     }
-    const uint64_t saved = changed ? changed->saved_bytes() : 0;
+    uint64_t saved = changed ? changed->saved_bytes() : 0;
+    // A step that failed on its way to the peak has no backward pass to look at: it does what those
+    // before it did.
+    const bool in_forward = d.ran_out() && !most.passes.empty() &&
+                            d.model->failures.back().event > d.backward_passes.back().last;
+    if (in_forward) saved = std::max(saved, bytes - bytes / most.passes.size());
     if (saved == 0 || saved < d.peak_bytes() / 20) continue;
-    Finding f = d.finding("accumulated_graphs", kWarning,
+    Finding f = d.finding("accumulated_graphs", in_forward ? kError : kWarning,
                           fmt::format("{} forward passes keep {} of activations until one backward "
                                       "pass over the sum of their losses",
                                       grouped(most.passes.size()), size_text(bytes)));

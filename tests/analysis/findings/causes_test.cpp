@@ -90,7 +90,8 @@ class Model {
 enum class Losses { kSummed, kEach, kHeads, kPipeline, kRecurrence };
 
 // `cleared_late`: gradients of a step are freed before the first backward pass of the next one.
-Trace micro_batches(Losses losses, bool cleared_late = false) {
+// `fails`: in the third forward pass of another step.
+Trace micro_batches(Losses losses, bool cleared_late = false, bool fails = false) {
   return Trace([=](Story& s, uint32_t) {
     Model model(s);
     Blocks old;
@@ -127,7 +128,28 @@ Trace micro_batches(Losses losses, bool cleared_late = false) {
       if (cleared_late) std::swap(old, gradients);
       model.step(gradients);
     }
+    if (!fails) return;
+    for (int part = 0; part < 2; ++part) {
+      s.alloc(2 * kMiB, s.user(5));
+      const Blocks kept = model.forward("train train.py:10");
+      s.alloc(12 * kMiB, s.forward(50, "train train.py:11"));
+      const uint64_t loss = s.alloc(kScalar, s.user(12));
+      if (losses != Losses::kEach) continue;
+      Blocks gradients;
+      model.backward(kept, gradients);
+      s.free(loss);
+    }
+    s.run_out(64 * kMiB, 10 * kMiB, s.forward(1));
   });
+}
+
+TEST(Causes, LossesSummedUpToAnError) {
+  const Trace summed = micro_batches(Losses::kSummed, false, true);
+  ASSERT_FALSE(summed.report().findings.empty());
+  const Finding f = summed.report().findings.front();
+  EXPECT_EQ(f.id, "accumulated_graphs");
+  EXPECT_EQ(f.severity, kError);
+  EXPECT_TRUE(micro_batches(Losses::kEach, false, true).finding("accumulated_graphs").id.empty());
 }
 
 TEST(Causes, GradientsClearedAfterTheForwardPassesAreNotHeldTwice) {

@@ -205,6 +205,8 @@ struct Server {
   int leaks_every = 0;  // 0: it frees the cache of every request
   int until = 1 << 30;  // so many requests leak, as those of a cache with a bound
   bool runs_out = false;
+  int from = 0;         // the first request that may leak
+  size_t bound = 1000;  // of a store of what was not freed: the oldest goes
 };
 
 // Requests of random lengths, one after the other; their loop is not in the stacks.
@@ -212,6 +214,7 @@ Trace serve(const Server& server) {
   return Trace([&server](Story& s, uint32_t) {
     for (int i = 0; i < 16; ++i) s.alloc(8 * kMiB, s.setup());
     std::mt19937 random(7);
+    std::vector<std::vector<uint64_t>> store;
     for (int request = 0; request < 120; ++request) {
       const uint64_t length = 1 + random() % 8;
       std::vector<uint64_t> cache;
@@ -221,9 +224,14 @@ Trace serve(const Server& server) {
         cache.push_back(s.alloc(length * kMiB / 2, s.stack({"remember cache.py:77"})));
         s.free(s.alloc(length * kMiB / 4, s.forward(43, caller)));
       }
-      const bool leaks =
-          server.leaks_every != 0 && request % server.leaks_every == 0 && request < server.until;
-      if (leaks) continue;
+      const bool leaks = server.leaks_every != 0 && request % server.leaks_every == 0 &&
+                         request < server.until && request >= server.from;
+      if (leaks) store.push_back(std::move(cache));
+      if (leaks && store.size() <= server.bound) continue;
+      if (leaks) {
+        cache = std::move(store.front());
+        store.erase(store.begin());
+      }
       for (const uint64_t block : cache) s.free(block);
     }
     if (server.runs_out) s.run_out(64 * kMiB, 10 * kMiB, s.forward(41));
@@ -239,6 +247,42 @@ TEST(TimeGrowth, AServerThatLeaksWithoutSteps) {
       EXPECT_EQ(headline_of(f.frames), "remember cache.py:77");
     }
   }
+}
+
+TEST(TimeGrowth, ALeakThatBeganLate) {
+  for (const int from : {30, 50, 70, 88}) {
+    for (const bool runs_out : {false, true}) {
+      const Finding f = serve({1, 1 << 30, runs_out, from}).finding("creep");
+      EXPECT_EQ(f.severity, runs_out ? kError : kWarning) << from;
+      ASSERT_FALSE(f.frames.empty()) << from;
+      EXPECT_EQ(headline_of(f.frames), "remember cache.py:77");
+    }
+  }
+}
+
+// A store that is full before the end gets no larger, however late it began.
+TEST(TimeGrowth, AStoreWithABoundIsNoLeak) {
+  for (const int from : {0, 30, 60}) {
+    for (const size_t bound : {size_t{5}, size_t{10}, size_t{20}}) {
+      EXPECT_TRUE(serve({1, 1 << 30, false, from, bound}).finding("creep").id.empty())
+          << from << " " << bound;
+    }
+  }
+}
+
+// One long generation, whose cache is freed at its end, is no leak.
+TEST(TimeGrowth, WhatIsFreedBeforeTheEndIsNoLeak) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 16; ++i) s.alloc(8 * kMiB, s.setup());
+    std::vector<uint64_t> cache;
+    for (int token = 0; token < 1500; ++token) {
+      cache.push_back(s.alloc(2 * kMiB, s.stack({"append cache.py:83", "generate serve.py:30"})));
+      for (int layer = 0; layer < 4; ++layer)
+        s.free(s.alloc(kMiB / 4, s.forward(41, "decode serve.py:36")));
+    }
+    for (const uint64_t block : cache) s.free(block);
+  });
+  EXPECT_TRUE(trace.finding("creep").id.empty()) << trace.finding("creep").summary;
 }
 
 // Adapters are loaded again now and then, and the old ones stay: some parts of the run have none.

@@ -558,6 +558,22 @@ TEST(Steps, ALevelThatGoesUpAndDownDoesNotGrow) {
   EXPECT_TRUE(find_growth(lows).has_value());
 }
 
+TEST(Steps, GrowthThatBeganLateMustBePlain) {
+  const auto grows = [](uint64_t from, uint64_t mib) {
+    std::vector<uint64_t> lows;
+    for (uint64_t i = 0; i < 70; ++i) {
+      lows.push_back((500 + (i > from ? (i - from) * mib : 0)) * kMiB);
+    }
+    return find_growth(lows);
+  };
+  ASSERT_TRUE(grows(50, 60).has_value());
+  EXPECT_EQ(grows(50, 60)->first_step, 51U);
+  EXPECT_EQ(grows(50, 60)->bytes_per_step, 60.0 * kMiB);
+  EXPECT_FALSE(grows(50, 2).has_value()) << "little";
+  EXPECT_FALSE(grows(64, 60).has_value()) << "in few steps";
+  EXPECT_TRUE(grows(40, 2).has_value());
+}
+
 // A validation in every fifth step that keeps its results, and crosses the boundary of a step.
 TEST(Steps, ARiseThatTakesTwoStepsIsOne) {
   std::vector<uint64_t> lows;

@@ -203,6 +203,23 @@ TEST(WhatIf, ACardThatIsGivenHoldsTheContextToo) {
   EXPECT_NE(whatif->notes()[0].find("assumed to take 640.0 MiB"), std::string::npos);
 }
 
+// A recording in which the allocator emptied its cache has a limit of its own, at which it did.
+TEST(WhatIf, ACardThatIsGivenCountsAlsoAfterARetry) {
+  const auto settings = AllocatorSettings::parse("");
+  Recorder recorder(*settings, AllocatorLimits::of(0, 652 * kMib, 0));
+  for (uint32_t i = 0; i < 40; ++i) recorder.allocate_block(i, 11 * kMib);
+  for (uint32_t i = 40; i < 43; ++i) recorder.allocate_block(i, 40 * kMib);
+  for (uint32_t i = 0; i < 40; i += 2) recorder.free_block(i, 11 * kMib);
+  recorder.allocate_block(43, 90 * kMib);  // only once the cache is emptied
+  WhatIfOptions options;
+  options.card_bytes = 940 * kMib;
+  const auto whatif = WhatIf::prepare(recorder.process(), 0, options);
+  ASSERT_TRUE(whatif);
+  EXPECT_EQ(whatif->own().prediction.retries, 1U);
+  EXPECT_EQ(whatif->predict(*settings).limit_bytes, 300 * kMib);
+  EXPECT_TRUE(whatif->predict(*settings).out_of_memory);
+}
+
 TEST(WhatIf, EndsAtTheRequestThatDoesNotFit) {
   const auto settings = AllocatorSettings::parse("");
   Recorder recorder(*settings, {});

@@ -2,7 +2,6 @@
 
 #ifndef __EMSCRIPTEN__
 #include <sys/resource.h>
-#include <unistd.h>
 #endif
 
 #include <algorithm>
@@ -31,8 +30,7 @@ constexpr const char* kNoMemoryInBrowser =
 void leave_cores_to_others() {
 #ifndef __EMSCRIPTEN__
   constexpr int kNice = 10;
-  // Of this thread alone, as in Linux every thread has its own.
-  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);
+  ::setpriority(PRIO_PROCESS, 0, kNice);  // of this thread alone: in Linux each has its own
 #endif
 }
 
