@@ -42,6 +42,8 @@ class PhaseRun {
     bytes_ = 0;
     kept_bytes_ = 0;
   }
+  bool runs() const { return births_ != 0; }
+  uint32_t first() const { return first_; }
 
  private:
   PhaseKind kind_;
@@ -64,6 +66,13 @@ std::vector<bool> generating_stacks(const Dictionary& names) {
   });
 }
 
+// Whether an error came between two events.
+bool failed_between(const AllocationHistory& model, uint32_t first, uint32_t last) {
+  return std::any_of(model.failures.begin(), model.failures.end(), [&](const FailedAllocation& f) {
+    return first <= f.event && f.event <= last;
+  });
+}
+
 void find_by_stacks(const Dictionary& names, const AllocationHistory& model,
                     const StackRoles& roles, std::vector<Phase>& phases) {
   constexpr uint32_t kLeastForwardBirths = 4;  // a single call of a module is not a validation
@@ -74,6 +83,7 @@ void find_by_stacks(const Dictionary& names, const AllocationHistory& model,
   PhaseRun validation(PhaseKind::kValidation, kLeastForwardBirths, phases);
   PhaseRun saving(PhaseKind::kSaving, 1, phases);
   const bool died = !model.failures.empty();
+  uint32_t trained = 0;  // event of the last birth in training
   for (const Allocation& a : model.allocations) {
     if (a.seeded) continue;
     const StackRole role = roles.of(a.stack);
@@ -83,10 +93,15 @@ void find_by_stacks(const Dictionary& names, const AllocationHistory& model,
     // A function that the program calls outside a module, as a loss, is part of either.
     if (validates && in_module[a.stack]) validation.birth(a, generates[a.stack]);
     if (role == StackRole::kSaving) saving.birth(a);
-    if ((forward && !validates) || is_training_role(role)) validation.end(a.birth, died);
+    if ((forward && !validates) || is_training_role(role)) {
+      validation.end(a.birth, died);
+      trained = a.birth;
+    }
     if (forward || is_training_role(role)) saving.end(a.birth, died);
   }
-  validation.end(model.event_count(), died);
+  // A step that failed and is tried again at another line is no validation.
+  const bool retries = validation.runs() && failed_between(model, trained, validation.first());
+  if (!retries) validation.end(model.event_count(), died);
   saving.end(model.event_count(), died);
 }
 

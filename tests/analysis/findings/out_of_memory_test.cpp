@@ -165,6 +165,29 @@ TEST(OutOfMemory, AProgramThatWentOn) {
   EXPECT_NE(summary(8).find("went on"), std::string::npos) << summary(8);
 }
 
+// The first try is still held by the exception when the second, at another line, fails as well.
+TEST(OutOfMemory, AStepThatIsTriedAgainIsNoValidation) {
+  const auto tried = [](bool tried_before) {
+    const Trace trace([tried_before](Story& s, uint32_t) {
+      Training t(s, {});
+      for (int i = 0; i < 6; ++i) t.step();
+      if (tried_before) {
+        t.forward(2);
+        s.run_out(256 * kMiB, 10 * kMiB, s.forward(1));
+      }
+      for (int i = 0; i < 6; ++i) s.alloc(8 * kMiB, s.forward(i, "main train.py:121"));
+      s.run_out((tried_before ? 16 : 256) * kMiB, 10 * kMiB, s.forward(1, "main train.py:121"));
+    });
+    return trace.finding("capacity");
+  };
+  const Finding again = tried(true);
+  EXPECT_EQ(again.summary.find("validation"), std::string::npos) << again.summary;
+  EXPECT_NE(advice_of(again, "release_failed_try"), nullptr);
+  const Finding once = tried(false);
+  EXPECT_NE(once.summary.find("validation"), std::string::npos) << once.summary;
+  EXPECT_EQ(advice_of(once, "release_failed_try"), nullptr);
+}
+
 TEST(OutOfMemory, ASmallerCardMayNotBeEnough) {
   const Trace trace([](Story& s, uint32_t) {
     Training t(s, {});
