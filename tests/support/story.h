@@ -103,6 +103,9 @@ class Story {
 
   void free(uint64_t address) {
     begin_free(address);
+    finish_free(address);
+  }
+  void finish_free(uint64_t address) {
     const auto [bytes, home] = live_.at(address);
     Holes& holes = *home;
     live_.erase(address);

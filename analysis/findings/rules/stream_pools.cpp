@@ -1,4 +1,5 @@
-// Memory is idle because every stream keeps its own free blocks.
+// Memory is idle because every stream keeps its own free blocks, or because blocks that were freed
+// wait for another stream.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -77,11 +78,45 @@ uint64_t saved_by_sharing(const DeviceEvidence& d, size_t devices, const Streams
   return saved_by_change(d, devices, share).value_or(0);
 }
 
+// Blocks that the program freed, but that another stream may still use (Tensor.record_stream).
+void find_waiting(const DeviceEvidence& d, std::vector<Finding>& out) {
+  const uint32_t event = d.model->reserved_peak.event;
+  const MemoryTotals totals = d.model->totals_after(event);
+  if (!is_much(d, totals.pending()) || totals.pending() < totals.reserved / 5) return;
+  const MemoryState state = state_after(*d.model, event);
+  std::map<uint32_t, uint64_t> by_stack;
+  uint64_t blocks = 0;
+  for (const uint32_t i : state.live) {
+    if (!state.is_pending(*d.model, i)) continue;
+    by_stack[d.model->allocations.stack(i)] += d.model->allocations.block_bytes(i);
+    ++blocks;
+  }
+  const uint64_t bytes = totals.pending();
+  Finding f =
+      d.finding("stream_pools", kWarning,
+                fmt::format("{} of what is reserved at the peak were freed, but wait for another "
+                            "stream (Tensor.record_stream): {}",
+                            size_text(bytes), counted(blocks, "block")));
+  f.evidence = {{"pending_bytes", bytes},
+                {"blocks", blocks},
+                {"reserved_peak_bytes", d.model->reserved_peak.bytes}};
+  f.frames = d.process->names.stack_text(largest_stack(by_stack));
+  f.advice.push_back({"wait_for_stream",
+                      fmt::format("let the stream that allocates wait for the other one "
+                                  "(wait_stream, wait_event) before such a tensor is dropped, in "
+                                  "place of record_stream, or keep fewer of them on their way: "
+                                  "saves up to {}",
+                                  size_text(bytes)),
+                      bytes});
+  out.push_back(std::move(f));
+}
+
 }  // namespace
 
 void find_stream_pools(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
     if (!d.has_caching_allocator() || d.model->event_count() == 0) continue;
+    find_waiting(d, out);
     Streams streams = streams_of(d);
     // Streams of a communication library are not the program's to choose.
     std::erase_if(streams, [](const auto& entry) {

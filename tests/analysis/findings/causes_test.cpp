@@ -511,6 +511,31 @@ TEST(Causes, StreamsThatTakeTurns) {
   EXPECT_TRUE(streams(1, true).finding("stream_pools").id.empty());
 }
 
+// Batches are dropped long before the stream that copies them is known to be done.
+TEST(Causes, FreedBlocksThatWaitForAnotherStream) {
+  const auto run = [](size_t waiting) {
+    return Trace([waiting](Story& s, uint32_t) {
+      for (int i = 0; i < 8; ++i) s.alloc(16 * kMiB, s.setup());
+      std::vector<uint64_t> dropped;
+      for (int i = 0; i < 60; ++i) {
+        const uint64_t batch = s.alloc(64 * kMiB, s.user(44));
+        s.begin_free(batch);
+        dropped.push_back(batch);
+        if (dropped.size() <= waiting) continue;
+        s.finish_free(dropped.front());
+        dropped.erase(dropped.begin());
+      }
+    });
+  };
+  const Finding f = run(10).finding("stream_pools");
+  EXPECT_EQ(f.severity, kWarning);
+  ASSERT_FALSE(f.frames.empty());
+  EXPECT_EQ(f.frames[0], "work train.py:44");
+  ASSERT_FALSE(f.advice.empty());
+  EXPECT_EQ(f.advice[0].saves_bytes, 10 * 64 * kMiB);
+  EXPECT_TRUE(run(0).finding("stream_pools").id.empty());
+}
+
 // One stream after the other needs more than all before it: on one stream, nothing could be reused.
 TEST(Causes, StreamsThatCouldNotShareAreNoFinding) {
   const Trace growing([](Story& s, uint32_t) {
