@@ -173,15 +173,15 @@ std::optional<Advice> halve_batch(const DeviceEvidence& d) {
   return Advice{"halve_batch",
                 fmt::format("halving the batch {} or the sequence length saves {}: activations, "
                             "inputs and the passes' temporaries shrink, the rest stays",
-                            d.fails_in_validation()
-                                ? fmt::format("of the {}", phase_name(d.failing_phase()->kind))
+                            d.decisive_phase() != nullptr
+                                ? fmt::format("of the {}", phase_name(d.decisive_phase()->kind))
                                 : "(with twice the accumulation steps)",
                             saving_text(d, saved)),
                 saved};
 }
 
 std::optional<Advice> checkpoint_layers(const DeviceEvidence& d) {
-  if (!trains(d) || d.fails_in_validation()) return std::nullopt;
+  if (!trains(d) || d.decisive_phase() != nullptr) return std::nullopt;
   const auto repeated = repeated_stacks(d);
   // Without a backward pass, two lines of each layer may be a cache of keys and values.
   if (repeated.size() < (d.categories.has_backward ? 2 : 3)) return std::nullopt;

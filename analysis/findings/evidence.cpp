@@ -58,12 +58,24 @@ bool DeviceEvidence::ends_at_failure() const {
   return ran_out() && steps.after_event(model->failures.back().event) == 0;
 }
 
-const Phase* DeviceEvidence::failing_phase() const {
-  if (!ran_out()) return nullptr;
+namespace {
+
+const Phase* forward_only_at(const std::vector<Phase>& phases, uint32_t event) {
   const auto found = std::find_if(phases.begin(), phases.end(), [&](const Phase& p) {
-    return is_forward_only(p.kind) && p.holds(model->failures.back().event);
+    return is_forward_only(p.kind) && p.holds(event);
   });
   return found == phases.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+const Phase* DeviceEvidence::failing_phase() const {
+  return ran_out() ? forward_only_at(phases, model->failures.back().event) : nullptr;
+}
+
+const Phase* DeviceEvidence::decisive_phase() const {
+  if (model == nullptr || ran_out()) return failing_phase();
+  return forward_only_at(phases, model->allocated_peak.event);
 }
 
 std::string DeviceEvidence::out_of_memory_text() const {

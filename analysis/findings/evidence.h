@@ -67,6 +67,8 @@ struct DeviceEvidence {
   bool ends_at_failure() const;
   // The validation or generation in which the last request failed; nullptr: in none.
   const Phase* failing_phase() const;
+  // The same of the allocated peak, where no request failed.
+  const Phase* decisive_phase() const;
   bool fails_in_validation() const { return failing_phase() != nullptr; }
   // Whether that validation keeps a graph: what would lower the peak of a training step is no help.
   bool fails_for_kept_graph() const {

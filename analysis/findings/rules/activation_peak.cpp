@@ -12,6 +12,8 @@ void find_activation_peak(const Evidence& evidence, std::vector<Finding>& out) {
   constexpr uint64_t kWorthSaying = uint64_t{64} << 20;
   for (const DeviceEvidence& d : evidence.devices) {
     if (d.model == nullptr || d.has_room() || fails_for_what_was_left(d)) continue;
+    // What a validation computes is not kept for a backward pass.
+    if (d.decisive_phase() != nullptr && d.categories.kept_without_backward.empty()) continue;
     const uint64_t activations = d.at_peak(Category::kActivation);
     if (activations < kWorthSaying || activations < d.peak_bytes() / 2) continue;
     Finding f = d.finding("activation_peak", d.is_tight() ? kWarning : kInfo,

@@ -98,11 +98,14 @@ Remedy remedy_for(const Dictionary& names, const std::vector<uint32_t>& stacks) 
   return remedy;
 }
 
-std::string_view text_of(Remedy remedy) {
+// `trains`: what is computed in parts must not be kept for the backward pass.
+std::string text_of(Remedy remedy, bool trains) {
   switch (remedy) {
     case Remedy::kLoss:
-      return "compute the logits and the loss for a part of the tokens at a time (16 parts, each "
-             "under torch.utils.checkpoint), or use a fused linear cross entropy";
+      return fmt::format(
+          "compute the logits and the loss for a part of the tokens at a time (16 "
+          "parts{}), or use a fused linear cross entropy",
+          trains ? ", each under torch.utils.checkpoint" : "");
     case Remedy::kAttention:
       return "use torch.nn.functional.scaled_dot_product_attention, which does not build the "
              "matrix of attention scores";
@@ -114,11 +117,12 @@ std::string_view text_of(Remedy remedy) {
     case Remedy::kSplit:
       break;
   }
-  return "compute this in parts (each under torch.utils.checkpoint), or with a fused operation "
-         "that "
-         "does not build the whole tensor, such as torch.cdist or einsum, or "
-         "torch.nn.functional.scaled_dot_product_attention for attention scores (a softmax of "
-         "q @ k.T)";
+  return fmt::format(
+      "compute this in parts{}, or with a fused operation that does not build the "
+      "whole tensor, such as torch.cdist or einsum, or "
+      "torch.nn.functional.scaled_dot_product_attention for attention scores (a "
+      "softmax of q @ k.T)",
+      trains ? " (each under torch.utils.checkpoint)" : "");
 }
 
 // What the backward pass computes in the same shape belongs to the operations that it goes through.
@@ -183,15 +187,23 @@ class Search {
   }
 
  private:
+  static bool computes(StackRole role) {
+    return role == StackRole::kForward || role == StackRole::kUser;
+  }
+
   // Whether a request would have been the highest peak, and a line of the program that computes
-  // something made it, not for the first time.
+  // something made it, not for the first time; or one of the shape of such a line's result that is
+  // there, as for its gradient.
   bool is_of_operation(const FailedAllocation& failure) const {
     const StackRole role = d_.roles->of(failure.stack);
-    if (role != StackRole::kForward && role != StackRole::kUser) return false;
+    if (!computes(role) && role != StackRole::kBackward) return false;
     if (d_.at_failure().allocated + failure.requested_bytes < d_.peak_bytes()) return false;
     const AllocationColumns& all = d_.model->allocations;
     for (size_t i = 0; i < all.size(); ++i) {
-      if (all.stack(i) == failure.stack) return true;
+      if (computes(role) && all.stack(i) == failure.stack) return true;
+      const bool is_there =
+          !all.seeded(i) && all.release(i) > failure.event && computes(d_.roles->of(all.stack(i)));
+      if (is_there && of_one_shape(failure.requested_bytes, all.block_bytes(i))) return true;
     }
     return false;
   }
@@ -330,6 +342,8 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
       if (search.is_computed(i)) without.leave_out(d.model->allocations[i], share);
     }
     const uint64_t saved = without.saved_bytes();
+    const std::string text =
+        text_of(remedy, d.categories.has_backward && d.decisive_phase() == nullptr);
     Finding f = d.finding(
         "one_operation_peak", o.failed ? kError : kWarning,
         fmt::format("{} {} of the peak: {} of up to {}{}", subject_of(o, remedy),
@@ -344,9 +358,9 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
     // What the failed request itself would have held is not part of the recorded peak.
     f.advice.push_back({"split_operation",
                         saved == 0
-                            ? std::string(text_of(remedy))
-                            : fmt::format("{}: saves {}{}", text_of(remedy),
-                                          o.failed ? "at least " : "about ", size_text(saved)),
+                            ? text
+                            : fmt::format("{}: saves {}{}", text, o.failed ? "at least " : "about ",
+                                          size_text(saved)),
                         saved});
     out.push_back(std::move(f));
   }

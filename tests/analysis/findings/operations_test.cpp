@@ -159,6 +159,40 @@ std::string advice_on_scores(const Frames& inner) {
   return f.advice.empty() ? "" : f.advice[0].detail;
 }
 
+// The request that failed has no line of its own: it is the gradient of a result that has one.
+TEST(Operations, TheGradientOfALargeResultThatDoesNotFit) {
+  const auto fails = [](uint64_t bytes) {
+    const Trace trace([bytes](Story& s, uint32_t) {
+      Training t(s, {});
+      for (int i = 0; i < 6; ++i) t.step();
+      t.forward();
+      s.alloc(400 * kMiB, s.forward(40));
+      s.run_out(bytes, 10 * kMiB, 0);
+    });
+    return trace.finding("one_operation_peak");
+  };
+  const Finding f = fails(400 * kMiB);
+  EXPECT_EQ(f.severity, kError);
+  EXPECT_EQ(headline_of(f.frames).find("forward"), 0U) << headline_of(f.frames);
+  EXPECT_NE(fails(90 * kMiB).severity, kError);
+}
+
+// What a validation computes without a graph is no activation, and needs no checkpoints.
+TEST(Operations, AValidationHasNoActivations) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 6; ++i) t.step();
+    for (int i = 0; i < 4; ++i) {
+      Blocks alive;
+      for (int k = 0; k < 6; ++k)
+        alive.push_back(s.alloc(300 * kMiB, s.forward(k, "validate train.py:188")));
+      for (const uint64_t block : alive) s.free(block);
+    }
+    for (int i = 0; i < 2; ++i) t.step();
+  });
+  EXPECT_TRUE(trace.finding("activation_peak").id.empty());
+}
+
 // What torch.compile tries kernels with is no operation of the program.
 TEST(Operations, AutotuningIsNotAnOperation) {
   const std::string advice =
