@@ -177,22 +177,6 @@ TEST(Operations, TheGradientOfALargeResultThatDoesNotFit) {
   EXPECT_NE(fails(90 * kMiB).severity, kError);
 }
 
-// What a validation computes without a graph is no activation, and needs no checkpoints.
-TEST(Operations, AValidationHasNoActivations) {
-  const Trace trace([](Story& s, uint32_t) {
-    Training t(s, {});
-    for (int i = 0; i < 6; ++i) t.step();
-    for (int i = 0; i < 4; ++i) {
-      Blocks alive;
-      for (int k = 0; k < 6; ++k)
-        alive.push_back(s.alloc(300 * kMiB, s.forward(k, "validate train.py:188")));
-      for (const uint64_t block : alive) s.free(block);
-    }
-    for (int i = 0; i < 2; ++i) t.step();
-  });
-  EXPECT_TRUE(trace.finding("activation_peak").id.empty());
-}
-
 // What torch.compile tries kernels with is no operation of the program.
 TEST(Operations, AutotuningIsNotAnOperation) {
   const std::string advice =
