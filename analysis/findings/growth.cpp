@@ -91,26 +91,31 @@ uint64_t gained_bytes(const DeviceEvidence& d) {
   return static_cast<uint64_t>(d.steps.growth_bytes_per_step * window_of(d.steps));
 }
 
-bool grows_towards_failure(const DeviceEvidence& d) {
-  if (!d.ran_out() || d.steps.growth_bytes_per_step <= 0 || grows(d)) return false;
-  const uint64_t needed = std::max(kLeastGrowth, d.model->failures.back().requested_bytes);
-  return gained_bytes(d) >= needed && !consists_of_graphs(d);
+namespace {
+// In a kept window, memory that goes up and down over minutes seems to rise (level_growth.h).
+bool goes_up_and_down(const DeviceEvidence& d) {
+  const uint64_t now = d.steps.levels[d.steps.window_last].low_bytes;
+  return was_as_high(*d.process, d.device, now - std::min(gained_bytes(d) / 4, now),
+                     2 * d.steps.period_ns);
 }
+}  // namespace
 
 bool grows(const DeviceEvidence& d) {
   if (d.model == nullptr || d.steps.growth_bytes_per_step <= 0) return false;
-  const auto matters = [&](double bytes) {
-    return bytes >= static_cast<double>(kLeastGrowth) &&
-           bytes >= 0.05 * static_cast<double>(d.peak_bytes());
+  const auto matters = [&](uint64_t bytes) {
+    return bytes >= kLeastGrowth &&
+           static_cast<double>(bytes) >= 0.05 * static_cast<double>(d.peak_bytes());
   };
-  const auto gained = static_cast<double>(gained_bytes(d));
+  const uint64_t gained = gained_bytes(d);
   // A history that began late has only the last steps of a long growth.
-  if (!matters(gained) && !matters(gained + static_cast<double>(older_growth(d)))) return false;
-  // In a kept window, memory that goes up and down over minutes seems to rise (level_growth.h).
-  const uint64_t now = d.steps.levels[d.steps.window_last].low_bytes;
-  return !was_as_high(*d.process, d.device,
-                      now - static_cast<uint64_t>(std::min(gained / 4, static_cast<double>(now))),
-                      2 * d.steps.period_ns);
+  if (!matters(gained) && !matters(gained + older_growth(d))) return false;
+  return !goes_up_and_down(d);
+}
+
+bool grows_towards_failure(const DeviceEvidence& d) {
+  if (!d.ran_out() || d.steps.growth_bytes_per_step <= 0 || grows(d)) return false;
+  const uint64_t needed = std::max(kLeastGrowth, d.model->failures.back().requested_bytes);
+  return gained_bytes(d) >= needed && !consists_of_graphs(d) && !goes_up_and_down(d);
 }
 
 bool grows_by_graphs(const DeviceEvidence& d) {

@@ -53,8 +53,7 @@ struct Span {
 
 // Whether memory is higher in the last part than it was in the second, by all that is allocated:
 // most runs are done with here, without a look at their events.
-bool may_grow(const AllocationHistory& model, const Span& span, uint64_t least_bytes) {
-  const MinMaxPyramid curves(model);
+bool may_grow(const MinMaxPyramid& curves, const Span& span, uint64_t least_bytes) {
   const auto low_of = [&](uint64_t part) {
     const auto begin_of = [&](uint64_t p) {
       return span.first + static_cast<uint32_t>(p * (span.end - span.first) / kParts);
@@ -234,13 +233,14 @@ std::optional<TimeGrowth> growth_in_lumps(const DeviceEvidence& d, const Span& s
 namespace {
 
 // Growth from a row of the work on.
-std::optional<TimeGrowth> growth_from(const DeviceEvidence& d, uint32_t work, uint32_t row) {
+std::optional<TimeGrowth> growth_from(const DeviceEvidence& d, const MinMaxPyramid& curves,
+                                      uint32_t work, uint32_t row) {
   constexpr uint64_t kLeastGain = uint64_t{8} << 20;
   if (row + kLeastBirths > d.model->allocations.size()) return std::nullopt;
   const Span span{work, row, d.model->allocations.birth(row), end_of_work(*d.model)};
   if (span.end < span.first + kLeastBirths) return std::nullopt;
   const uint64_t least_gain = std::max(kLeastGain, d.peak_bytes() / 20);
-  if (!may_grow(*d.model, span, least_gain / kParts * (kParts - 2))) return std::nullopt;
+  if (!may_grow(curves, span, least_gain / kParts * (kParts - 2))) return std::nullopt;
   const std::unordered_set<uint32_t> recurring = recurring_stacks(*d.model, span);
   const std::vector<Part> parts = parts_of(*d.model, span, recurring);
   if (auto steady = steady_growth(d, span, recurring, parts, least_gain)) return steady;
@@ -256,12 +256,13 @@ std::optional<TimeGrowth> growth_over_time(const DeviceEvidence& d) {
     return std::nullopt;
   }
   const uint32_t work = first_of_work(d);
-  if (auto growth = growth_from(d, work, work)) return growth;
+  const MinMaxPyramid curves(*d.model);
+  if (auto growth = growth_from(d, curves, work, work)) return growth;
   if (d.categories.has_backward) return std::nullopt;
   // It may have begun late. A level that is higher for a while is not growth: blocks must be left.
   const auto rows = static_cast<uint32_t>(d.model->allocations.size()) - work;
   for (uint32_t quarter = 1; quarter < kBeginnings; ++quarter) {
-    auto growth = growth_from(d, work, work + rows / kBeginnings * quarter);
+    auto growth = growth_from(d, curves, work, work + rows / kBeginnings * quarter);
     if (growth && !growth->left.empty()) return growth;
   }
   return std::nullopt;
