@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "analysis/findings/advice.h"
 #include "analysis/findings/rules.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/passes/backward_passes.h"
@@ -324,6 +325,26 @@ class Search {
   std::unordered_set<size_t> kept_;            // rows of graphs that no backward pass uses
 };
 
+// Whether the line of the request that failed was given as much before: its size is nothing new.
+bool has_fitted_before(const DeviceEvidence& d) {
+  const FailedAllocation& failure = d.model->failures.back();
+  const AllocationColumns& all = d.model->allocations;
+  for (size_t i = 0; i < all.size() && all.birth(i) <= failure.event; ++i) {
+    if (all.stack(i) == failure.stack && all.block_bytes(i) >= failure.requested_bytes &&
+        all.release(i) <= failure.event) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// A peak that fits is nothing wrong. Holes are to blame for a request that has fitted before.
+const char* severity_of(const DeviceEvidence& d, const Operation& o) {
+  const bool for_holes = o.failed && failed_for_holes(d) && has_fitted_before(d);
+  if (o.failed && !for_holes) return kError;
+  return d.is_tight() ? kWarning : kInfo;
+}
+
 }  // namespace
 
 void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out) {
@@ -345,7 +366,7 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
     const std::string text =
         text_of(remedy, d.categories.has_backward && d.decisive_phase() == nullptr);
     Finding f = d.finding(
-        "one_operation_peak", o.failed ? kError : kWarning,
+        "one_operation_peak", severity_of(d, o),
         fmt::format("{} {} of the peak: {} of up to {}{}", subject_of(o, remedy),
                     percent_text(o.bytes, o.all_bytes), counted(o.blocks, "block"),
                     size_text(o.largest_bytes), o.failed ? ", the last of which did not fit" : ""));

@@ -125,6 +125,29 @@ TEST(Operations, TheRequestThatFailedIsPartOfItsOperation) {
   EXPECT_NE(f.advice[0].detail.find("cross entropy"), std::string::npos) << f.advice[0].detail;
 }
 
+// The same request has fitted before. What is new is a block that stays in its memory.
+TEST(Operations, HolesAreToBlameForARequestThatHasFittedBefore) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 4; ++i) s.alloc(30 * kMiB, s.setup());
+    for (int i = 0; i < 20; ++i) {
+      for (int line = 1; line < 6; ++line) s.free(s.alloc(2 * kMiB, s.forward(line)));
+      if (i == 15) {
+        s.alloc(40 * kMiB, s.user(50));
+        s.run_out(600 * kMiB, 300 * kMiB, s.user(41));
+        return;
+      }
+      s.free(s.alloc(600 * kMiB, s.user(41)));
+    }
+  });
+  const Finding first = trace.report().findings.front();
+  EXPECT_EQ(first.id, "fragmentation");
+  EXPECT_EQ(headline_of(first.frames), "work train.py:50");
+  EXPECT_NE(first.summary.find("1 block (40.0 MiB) of train.py:50 keeps a segment of 600.0 MiB"),
+            std::string::npos)
+      << first.summary;
+  EXPECT_EQ(trace.finding("one_operation_peak").severity, kWarning);
+}
+
 TEST(Operations, ARequestThatNeedsMoreThanEverythingElse) {
   const Trace trace([](Story& s, uint32_t) {
     for (int i = 0; i < 3; ++i) s.alloc(100 * kMiB, s.user(1));
