@@ -200,8 +200,7 @@ std::optional<Occupied> occupied_segment(const DeviceEvidence& d, const MemorySt
 }
 
 // Names the line whose blocks keep a segment, or most of the holes, from being used or, if none is
-// to blame, the one that ran out; where memory did not run out, the line whose varying sizes made
-// most of the holes.
+// to blame, the one that ran out. Else the line whose varying sizes made most of the holes.
 void name_the_line(Finding& f, const DeviceEvidence& d, const MemoryState& state) {
   const Dictionary& names = d.process->names;
   const Movable is_movable(d, state);
@@ -223,7 +222,10 @@ void name_the_line(Finding& f, const DeviceEvidence& d, const MemoryState& state
   const uint32_t any = largest_stack(holes.of_pins);
   std::erase_if(holes.of_pins, [&](const auto& pin) { return !is_movable(pin.first); });
   const uint32_t pin = largest_stack(holes.of_pins);
-  const uint32_t maker = d.ran_out() ? 0 : largest_stack(holes.of_makers);
+  // Where memory ran out, the line of the request says more, if it has one.
+  const bool has_line =
+      d.ran_out() && d.roles->of(d.model->failures.back().stack) != StackRole::kBackward;
+  const uint32_t maker = has_line ? 0 : largest_stack(holes.of_makers);
   if (pin == 0 || (maker != 0 && holes.of_makers[maker] > holes.of_pins[pin])) {
     const uint32_t failed = d.ran_out() ? d.model->failures.back().stack : any;
     f.frames = names.stack_text(maker != 0 ? maker : failed);

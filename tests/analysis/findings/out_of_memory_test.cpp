@@ -51,6 +51,29 @@ TEST(OutOfMemory, HolesThatOtherStepsDidNotHaveAreTheCause) {
   EXPECT_EQ(run(4).finding("fragmentation").severity, kError);
 }
 
+// Where lengths vary, no step has needed as much yet. In the backward pass a step needs less and
+// less: what would have fitted without holes failed for them. In the forward pass more would
+// follow.
+TEST(OutOfMemory, HolesAreTheCauseInABackwardPassThatWouldHaveFitted) {
+  const auto fails = [](bool in_backward) {
+    const Trace trace([in_backward](Story& s, uint32_t) {
+      Training t(s, {});
+      for (const uint64_t length : {10U, 13U, 11U, 12U, 9U}) t.step(length);
+      t.forward(15);
+      s.empty_cache(0);  // as the allocator does before it fails
+      s.run_out(160 * kMiB, 150 * kMiB, in_backward ? 0 : s.forward(1));
+    });
+    const MemoryTotals at = trace.model().processes[0].framework[0].totals_after(
+        trace.model().processes[0].framework[0].failures.back().event);
+    const uint64_t holes = at.reserved - at.active;
+    EXPECT_GT(holes, at.reserved / 20);
+    EXPECT_LT(holes, at.reserved / 7);
+    return trace.finding("fragmentation").severity;
+  };
+  EXPECT_EQ(fails(true), kError);
+  EXPECT_EQ(fails(false), "");
+}
+
 TEST(OutOfMemory, TheFirstForwardPassHasAdvice) {
   const Trace trace([](Story& s, uint32_t) {
     Training t(s, {});
