@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "analysis/findings/advice.h"
+#include "analysis/findings/held_weights.h"
 #include "analysis/findings/left_graphs.h"
 #include "analysis/findings/rules.h"
 #include "analysis/names/stack_lines.h"
@@ -137,6 +138,31 @@ std::optional<Advice> release_failed_try(const DeviceEvidence& d) {
                 bytes};
 }
 
+// Weights that fill the memory, whatever the batch: most of it, or a copy that takes a tenth and
+// more than the request that failed.
+std::optional<HeldWeights> filled_by_weights(const DeviceEvidence& d, uint32_t event,
+                                             uint64_t requested) {
+  HeldWeights weights = weights_held_at(d, event);
+  if (weights.lines.empty() || d.limit.bytes == 0) return std::nullopt;
+  if (weights.copy.bytes < std::max(requested, d.limit.bytes / 10)) weights.copy = {};
+  if (!weights.has_copy() && weights.bytes <= d.limit.bytes / 2) return std::nullopt;
+  return weights;
+}
+
+void blame_weights(const DeviceEvidence& d, const HeldWeights& weights, bool being_made,
+                   Finding& f) {
+  const Dictionary& names = d.process->names;
+  f.summary += "; " + weights_text(names, weights);
+  f.evidence.emplace_back("weights_bytes", weights.bytes);
+  if (weights.has_copy()) f.evidence.emplace_back("copied_weights_bytes", weights.copy.bytes);
+  f.advice.push_back(smaller_weights(d, weights, being_made));
+  // The line of a model's only weights says less than that of the request.
+  const uint32_t line = weights.has_copy()          ? weights.copy.stack
+                        : weights.lines.size() == 1 ? 0
+                                                    : weights.lines.front().stack;
+  if (line != 0) f.frames = names.stack_text(line);
+}
+
 void add_what_else_is_known(const DeviceEvidence& d, Finding& f) {
   const bool others =
       d.limit.source == LimitSource::kDriver && d.total_bytes > d.limit.bytes + d.limit.bytes / 8;
@@ -170,6 +196,9 @@ void find_smaller_card(const DeviceEvidence& d, std::vector<Finding>& out) {
   f.evidence = {{"allocated_bytes", d.model->allocated_peak.bytes},
                 {"reserved_bytes", d.model->reserved_peak.bytes},
                 {"limit_bytes", d.limit.bytes}};
+  if (const auto weights = filled_by_weights(d, d.model->allocated_peak.event, 0)) {
+    blame_weights(d, *weights, false, f);
+  }
   add(f.advice, halve_batch(d));
   add(f.advice, mixed_precision(d));
   add(f.advice, checkpoint_layers(d));
@@ -199,8 +228,13 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
     add_what_else_is_known(d, f);
     // What lowers the highest instant of a step does not help a request between two steps, nor if
     // the memory is filled by what past steps or a validation left.
-    const bool in_step = totals.allocated >= d.peak_bytes() / 4 * 3;
     const bool other_cause = fails_for_what_was_left(d);
+    const auto weights =
+        other_cause ? std::nullopt : filled_by_weights(d, failure.event, failure.requested_bytes);
+    // While weights are being made, no step runs, and more of them would have followed.
+    const bool being_made = weights && makes_weights(d, *weights, failure.stack);
+    if (weights) blame_weights(d, *weights, being_made, f);
+    const bool in_step = !being_made && totals.allocated >= d.peak_bytes() / 4 * 3;
     if (in_step && !other_cause) {
       add(f.advice, halve_batch(d));
       add(f.advice, mixed_precision(d));
@@ -208,7 +242,7 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
     }
     add(f.advice, shard_states(d));
     if (in_step && !other_cause) add(f.advice, fuse_optimizer(d));
-    add(f.advice, avoid_failure(d, evidence.devices.size()));
+    if (!being_made) add(f.advice, avoid_failure(d, evidence.devices.size()));
     d.model->release_pages();  // its replays read all events, and there may be many ranks
     // What saves next to nothing of the request is no help.
     std::erase_if(f.advice, [&](const Advice& a) {
