@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "analysis/findings/advice.h"
+#include "analysis/findings/foreign_memory.h"
 #include "analysis/findings/held_weights.h"
 #include "analysis/findings/left_graphs.h"
 #include "analysis/findings/rules.h"
@@ -138,6 +139,32 @@ std::optional<Advice> release_failed_try(const DeviceEvidence& d) {
                 bytes};
 }
 
+// What is neither free nor PyTorch's, nor anything else of this process or of others in the trace.
+uint64_t held_by_others(const Evidence& evidence, const DeviceEvidence& d, int64_t time_ns) {
+  if (d.limit.source != LimitSource::kDriver) return 0;
+  const uint64_t own = driver_state_at(d.process->driver, d.device, time_ns).card_bytes;
+  const uint64_t reserved = d.at_failure().reserved;
+  const uint64_t known = d.limit.bytes + (own - std::min(own, reserved)) + kContextBytes +
+                         held_by_siblings(evidence, d, time_ns);
+  return d.total_bytes - std::min(d.total_bytes, known);
+}
+
+// If others hold so much of the card, it is they who must leave.
+std::optional<Advice> free_the_card(const Evidence& evidence, const DeviceEvidence& d,
+                                    const FailedAllocation& failure) {
+  const uint64_t others = held_by_others(evidence, d, failure.time_ns);
+  if (others < failure.requested_bytes || others <= d.total_bytes / 2) return std::nullopt;
+  const ForeignMemory foreign = foreign_memory(evidence, d, failure.time_ns);
+  const std::string who = foreign.pid == 0 ? "nvidia-smi lists them"
+                                           : fmt::format("the largest is process {} with {}",
+                                                         foreign.pid, size_text(foreign.pid_bytes));
+  return Advice{"free_the_card",
+                fmt::format("other processes hold about {} of the card ({}): stop them, or run "
+                            "this on another card",
+                            size_text(others), who),
+                others};
+}
+
 // Weights that fill the memory, whatever the batch: most of it, or a copy that takes a tenth and
 // more than the request that failed.
 std::optional<HeldWeights> filled_by_weights(const DeviceEvidence& d, uint32_t event,
@@ -228,7 +255,9 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
     add_what_else_is_known(d, f);
     // What lowers the highest instant of a step does not help a request between two steps, nor if
     // the memory is filled by what past steps or a validation left.
-    const bool other_cause = fails_for_what_was_left(d);
+    add(f.advice, free_the_card(evidence, d, failure));
+    const bool by_others = !f.advice.empty() && f.advice.back().action == "free_the_card";
+    const bool other_cause = by_others || fails_for_what_was_left(d);
     const auto weights =
         other_cause ? std::nullopt : filled_by_weights(d, failure.event, failure.requested_bytes);
     // While weights are being made, no step runs, and more of them would have followed.

@@ -11,6 +11,8 @@ namespace {
 
 const std::string kTorch = "/usr/lib/python3/site-packages/torch/";
 
+constexpr uint64_t kCard = uint64_t{2} << 30;
+
 bool advises(const Finding& f, std::string_view action) {
   return std::any_of(f.advice.begin(), f.advice.end(),
                      [&](const Advice& a) { return a.action == action; });
@@ -42,7 +44,7 @@ void construct(Story& s, uint64_t scale, int line) {
 }
 
 TEST(Weights, OfATeacherThatFillTheCard) {
-  const Trace trace([](Story& s, uint32_t) {
+  const Trace trace = Trace::on_card(kCard, [](Story& s, uint32_t) {
     make_model(s, 1, moved(s, 12));
     make_model(s, 20, moved(s, 14));
     for (int i = 0; i < 3; ++i) s.alloc(60 * kMiB, s.forward(1));
@@ -61,7 +63,7 @@ TEST(Weights, OfATeacherThatFillTheCard) {
 }
 
 TEST(Weights, TheLayersOfOneModelAreNotSeveral) {
-  const Trace trace([](Story& s, uint32_t) {
+  const Trace trace = Trace::on_card(kCard, [](Story& s, uint32_t) {
     construct(s, 20, 12);
     s.alloc(60 * kMiB, s.forward(1));
     s.run_out(60 * kMiB, 10 * kMiB, s.forward(2));
@@ -76,7 +78,7 @@ TEST(Weights, TheLayersOfOneModelAreNotSeveral) {
 // An average of the weights, of which nobody says what it is but its sizes.
 TEST(Weights, ACopyIsNamed) {
   const auto run = [](uint64_t scale) {
-    return Trace([scale](Story& s, uint32_t) {
+    return Trace::on_card(kCard, [scale](Story& s, uint32_t) {
       make_model(s, 4, moved(s, 12));
       make_model(s, scale, s.stack({"deepcopy /usr/lib/python3/copy.py:150", "main train.py:16"}));
       for (int i = 0; i < 3; ++i) s.alloc(60 * kMiB, s.forward(1));
@@ -93,7 +95,7 @@ TEST(Weights, ACopyIsNamed) {
 }
 
 TEST(Weights, LoadedWhileTheOldOnesLive) {
-  const Trace trace([](Story& s, uint32_t) {
+  const Trace trace = Trace::on_card(kCard, [](Story& s, uint32_t) {
     const uint32_t load = s.stack({"load_model serve.py:12", "swap serve.py:25"});
     make_model(s, 20, load);
     for (int i = 0; i < 20; ++i) s.free(s.alloc(4 * kMiB, s.forward(1, "answer serve.py:40")));
@@ -111,7 +113,7 @@ TEST(Weights, LoadedWhileTheOldOnesLive) {
 
 // With other settings of the allocator one more tensor would fit, but more would have followed.
 TEST(Weights, OfAModelThatIsTooLarge) {
-  const Trace trace([](Story& s, uint32_t) {
+  const Trace trace = Trace::on_card(kCard, [](Story& s, uint32_t) {
     for (int i = 0; i < 100; ++i) s.alloc(9 * kMiB, moved(s, 12));
     s.run_out(9 * kMiB, 18 * kMiB, moved(s, 12));
   });
@@ -122,7 +124,7 @@ TEST(Weights, OfAModelThatIsTooLarge) {
 }
 
 TEST(Weights, ThatTakeLittleAreNotTheCause) {
-  const Trace trace([](Story& s, uint32_t) {
+  const Trace trace = Trace::on_card(kCard, [](Story& s, uint32_t) {
     make_model(s, 4, moved(s, 12));
     for (int i = 0; i < 6; ++i) s.alloc(60 * kMiB, s.forward(1));
     s.run_out(60 * kMiB, 10 * kMiB, s.forward(2));
