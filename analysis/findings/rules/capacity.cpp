@@ -5,8 +5,9 @@
 #include <optional>
 
 #include "analysis/findings/advice.h"
-#include "analysis/findings/foreign_memory.h"
-#include "analysis/findings/held_weights.h"
+#include "analysis/findings/causes/foreign_memory.h"
+#include "analysis/findings/causes/held_weights.h"
+#include "analysis/findings/causes/unusual_request.h"
 #include "analysis/findings/left_graphs.h"
 #include "analysis/findings/rules.h"
 #include "analysis/names/stack_lines.h"
@@ -257,7 +258,13 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
     // the memory is filled by what past steps or a validation left.
     add(f.advice, free_the_card(evidence, d, failure));
     const bool by_others = !f.advice.empty() && f.advice.back().action == "free_the_card";
-    const bool other_cause = by_others || fails_for_what_was_left(d);
+    bool other_cause = by_others || fails_for_what_was_left(d);
+    if (const auto unusual = other_cause ? std::nullopt : unusual_request(d)) {
+      f.summary += "; " + unusual_text(*unusual);
+      f.frames = d.process->names.stack_text(unusual->stack);
+      f.advice.push_back(bound_request(d, *unusual));
+      other_cause = true;
+    }
     const auto weights =
         other_cause ? std::nullopt : filled_by_weights(d, failure.event, failure.requested_bytes);
     // While weights are being made, no step runs, and more of them would have followed.
@@ -275,7 +282,8 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
     d.model->release_pages();  // its replays read all events, and there may be many ranks
     // What saves next to nothing of the request is no help.
     std::erase_if(f.advice, [&](const Advice& a) {
-      return a.action != "split_request" && a.saves_bytes < failure.requested_bytes / 20 &&
+      return a.action != "split_request" && a.action != "bound_request" &&
+             a.saves_bytes < failure.requested_bytes / 20 &&
              (a.action != "allocator_settings" || failure.requested_bytes > d.limit.bytes);
     });
     out.push_back(std::move(f));

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cctype>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "analysis/findings/advice.h"
+#include "analysis/findings/causes/unusual_request.h"
 #include "analysis/findings/rules.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/passes/backward_passes.h"
@@ -345,6 +347,27 @@ const char* severity_of(const DeviceEvidence& d, const Operation& o) {
   return d.is_tight() ? kWarning : kInfo;
 }
 
+// One request of a server that makes the peak. If it failed, capacity says so.
+void find_unusual_request(const DeviceEvidence& d, std::vector<Finding>& out) {
+  if (d.ran_out() || d.has_room()) return;
+  const std::optional<UnusualRequest> request = unusual_request(d);
+  if (!request) return;
+  Finding f = d.finding("one_operation_peak", d.is_tight() ? kWarning : kInfo,
+                        unusual_text(*request) + ", and made the peak");
+  f.evidence = {{"bytes", request->bytes},
+                {"usual_bytes", request->usual_bytes},
+                {"allocated_peak_bytes", d.peak_bytes()}};
+  f.frames = d.process->names.stack_text(request->stack);
+  f.advice.push_back(bound_request(d, *request));
+  out.push_back(std::move(f));
+}
+
+bool is_outlier(const Operation& o) {
+  if (o.bytes < kWorthSaying || o.bytes < o.all_bytes / 4 || o.bytes < o.others_bytes) return false;
+  if (o.other_stacks < kLeastStacks || o.usual_bytes < kOutlier * o.next_bytes) return false;
+  return o.near <= o.near_others;  // layer by layer: that is what the program computes
+}
+
 }  // namespace
 
 void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out) {
@@ -352,9 +375,10 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
     if (d.model == nullptr || d.model->event_count() == 0) continue;
     const Search search(d);
     const Operation o = search.run();
-    if (o.bytes < kWorthSaying || o.bytes < o.all_bytes / 4 || o.bytes < o.others_bytes) continue;
-    if (o.other_stacks < kLeastStacks || o.usual_bytes < kOutlier * o.next_bytes) continue;
-    if (o.near > o.near_others) continue;  // layer by layer: that is what the program computes
+    if (!is_outlier(o)) {
+      find_unusual_request(d, out);
+      continue;
+    }
     const Remedy remedy = remedy_for(d.process->names, o.stacks);
     const double share = remedy == Remedy::kLoss ? 1 - 1 / kChunks : 1;
     Rehearsal without(*d.model);

@@ -5,7 +5,7 @@
 #include <set>
 #include <string_view>
 
-#include "analysis/findings/foreign_memory.h"
+#include "analysis/findings/causes/foreign_memory.h"
 #include "analysis/findings/rules.h"
 #include "analysis/wording.h"
 

@@ -148,6 +148,47 @@ TEST(Operations, HolesAreToBlameForARequestThatHasFittedBefore) {
   EXPECT_EQ(trace.finding("one_operation_peak").severity, kWarning);
 }
 
+// A server whose request 30 has a length of its own, as has each `every`-th one. 0: none else.
+Trace serves(uint64_t length, uint64_t every, bool fails) {
+  return Trace::on_card(2048 * kMiB, [=](Story& s, uint32_t) {
+    for (int i = 0; i < 20; ++i) s.alloc(40 * kMiB, s.setup());
+    for (uint64_t i = 0; i < 60; ++i) {
+      const bool is_long = i == 30 || (every != 0 && i % every == 0);
+      const uint64_t bytes = (is_long ? length : 1 + i % 3) * 2 * kMiB;
+      const uint64_t first = s.alloc(bytes, s.forward(1, "prefill serve.py:22"));
+      if (i == 30 && fails)
+        return s.run_out(2 * bytes, 20 * kMiB, s.forward(2, "prefill serve.py:22"));
+      const uint64_t second = s.alloc(2 * bytes, s.forward(2, "prefill serve.py:22"));
+      s.free(first);
+      s.free(second);
+    }
+  });
+}
+
+TEST(Operations, OneLongRequestMakesThePeak) {
+  const Trace trace = serves(100, 0, false);
+  EXPECT_EQ(trace.alarms(), Ids{});
+  const Finding f = trace.finding("one_operation_peak");
+  EXPECT_EQ(headline_of(f.frames), "prefill serve.py:22");
+  EXPECT_EQ(f.summary,
+            "one request asked for 50 times the usual size (400.0 MiB, usually 8.0 MiB), and made "
+            "the peak");
+  ASSERT_EQ(f.advice.size(), 1U);
+  EXPECT_EQ(f.advice[0].action, "bound_request");
+  EXPECT_EQ(f.advice[0].saves_bytes, (600 - 18) * kMiB);  // the next highest request
+  // Every sixth is as long: that is what the program is asked for.
+  EXPECT_TRUE(serves(100, 6, false).finding("one_operation_peak").id.empty());
+}
+
+TEST(Operations, OneLongRequestDoesNotFit) {
+  const Finding f = serves(200, 0, true).finding("capacity");
+  EXPECT_EQ(headline_of(f.frames), "prefill serve.py:22");
+  EXPECT_NE(f.summary.find("one request asked for 100 times the usual size"), std::string::npos)
+      << f.summary;
+  ASSERT_FALSE(f.advice.empty());
+  EXPECT_EQ(f.advice[0].action, "bound_request");
+}
+
 TEST(Operations, ARequestThatNeedsMoreThanEverythingElse) {
   const Trace trace([](Story& s, uint32_t) {
     for (int i = 0; i < 3; ++i) s.alloc(100 * kMiB, s.user(1));

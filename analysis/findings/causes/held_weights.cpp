@@ -1,4 +1,4 @@
-#include "analysis/findings/held_weights.h"
+#include "analysis/findings/causes/held_weights.h"
 
 #include <fmt/format.h>
 
