@@ -362,9 +362,16 @@ void find_unusual_request(const DeviceEvidence& d, std::vector<Finding>& out) {
   out.push_back(std::move(f));
 }
 
-bool is_outlier(const Operation& o) {
+// Where memory is scarce, a few blocks that hold more than everything else together, weights too,
+// count as well, whatever the size of others. Not in training, where the first layers of a network
+// are like that.
+bool is_outlier(const Operation& o, const DeviceEvidence& d) {
+  constexpr uint64_t kFewBlocks = 4;
+  const bool scarce = d.is_tight() && !d.categories.has_backward;
+  const bool most = scarce && o.blocks <= kFewBlocks && o.bytes > o.all_bytes / 2;
   if (o.bytes < kWorthSaying || o.bytes < o.all_bytes / 4 || o.bytes < o.others_bytes) return false;
-  if (o.other_stacks < kLeastStacks || o.usual_bytes < kOutlier * o.next_bytes) return false;
+  if (o.other_stacks < kLeastStacks) return false;
+  if (!most && o.usual_bytes < kOutlier * o.next_bytes) return false;
   return o.near <= o.near_others;  // layer by layer: that is what the program computes
 }
 
@@ -375,7 +382,7 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
     if (d.model == nullptr || d.model->event_count() == 0) continue;
     const Search search(d);
     const Operation o = search.run();
-    if (!is_outlier(o)) {
+    if (!is_outlier(o, d)) {
       find_unusual_request(d, out);
       continue;
     }

@@ -148,6 +148,26 @@ TEST(Operations, HolesAreToBlameForARequestThatHasFittedBefore) {
   EXPECT_EQ(trace.finding("one_operation_peak").severity, kWarning);
 }
 
+// A decoder that builds an image from one a quarter as large: no more than a hidden layer does, but
+// two of them are most of a card that is nearly full.
+TEST(Operations, AFewBlocksThatFillTheCard) {
+  const auto run = [](uint64_t card) {
+    return Trace::on_card(card, [](Story& s, uint32_t) {
+      for (int i = 0; i < 20; ++i) s.alloc(20 * kMiB, s.setup());
+      for (int i = 0; i < 12; ++i) {
+        for (int k = 0; k < 60; ++k) s.free(s.alloc(4 * kMiB, s.forward(k % 4)));
+        const uint64_t small = s.alloc(100 * kMiB, s.forward(10, "decode serve.py:88"));
+        const uint64_t image = s.alloc(400 * kMiB, s.forward(11, "decode serve.py:88"));
+        s.free(small);
+        s.free(s.alloc(400 * kMiB, s.forward(11, "decode serve.py:88")));
+        s.free(image);
+      }
+    });
+  };
+  EXPECT_EQ(run(1400 * kMiB).alarms(), (Ids{"one_operation_peak"}));
+  EXPECT_EQ(run(2800 * kMiB).finding("one_operation_peak").id, "");
+}
+
 // A server whose request 30 has a length of its own, as has each `every`-th one. 0: none else.
 Trace serves(uint64_t length, uint64_t every, bool fails) {
   return Trace::on_card(2048 * kMiB, [=](Story& s, uint32_t) {
