@@ -119,7 +119,7 @@ uint64_t saved_without(const DeviceEvidence& d, const WeightsOfLine& weights, do
 }
 
 std::string place(const Dictionary& names, const WeightsOfLine& weights) {
-  return weights.stack == 0 ? "the part before the recording"
+  return weights.stack == 0 ? "a line before the recording"
                             : place_of(names.stack_text(weights.stack));
 }
 
