@@ -191,6 +191,34 @@ void blame_weights(const DeviceEvidence& d, const HeldWeights& weights, bool bei
   if (line != 0) f.frames = names.stack_text(line);
 }
 
+enum class Cause : uint8_t {
+  kStep,               // a smaller step may help, as far as anybody knows
+  kUnfinishedWeights,  // no step ran yet, and more weights would have followed
+  kOther,              // a smaller step is no help
+};
+
+// Says what filled the memory, if that is not the step: other processes, what past steps or a
+// validation left, one unusual request, weights.
+Cause find_cause(const Evidence& evidence, const DeviceEvidence& d, const FailedAllocation& failure,
+                 Finding& f) {
+  if (std::optional<Advice> advice = free_the_card(evidence, d, failure)) {
+    f.advice.push_back(std::move(*advice));
+    return Cause::kOther;
+  }
+  if (fails_for_what_was_left(d)) return Cause::kOther;  // its own finding tells
+  if (const auto unusual = unusual_request(d)) {
+    f.summary += "; " + unusual_text(*unusual);
+    f.frames = d.process->names.stack_text(unusual->stack);
+    f.advice.push_back(bound_request(d, *unusual));
+    return Cause::kOther;
+  }
+  const auto weights = filled_by_weights(d, failure.event, failure.requested_bytes);
+  if (!weights) return Cause::kStep;
+  const bool unfinished = makes_weights(d, *weights, failure.stack);
+  blame_weights(d, *weights, unfinished, f);
+  return unfinished ? Cause::kUnfinishedWeights : Cause::kStep;
+}
+
 void add_what_else_is_known(const DeviceEvidence& d, Finding& f) {
   const bool others =
       d.limit.source == LimitSource::kDriver && d.total_bytes > d.limit.bytes + d.limit.bytes / 8;
@@ -254,31 +282,19 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
     add(f.advice, split_request(d, failure, totals, f.frames));
     add(f.advice, release_failed_try(d));
     add_what_else_is_known(d, f);
-    // What lowers the highest instant of a step does not help a request between two steps, nor if
-    // the memory is filled by what past steps or a validation left.
-    add(f.advice, free_the_card(evidence, d, failure));
-    const bool by_others = !f.advice.empty() && f.advice.back().action == "free_the_card";
-    bool other_cause = by_others || fails_for_what_was_left(d);
-    if (const auto unusual = other_cause ? std::nullopt : unusual_request(d)) {
-      f.summary += "; " + unusual_text(*unusual);
-      f.frames = d.process->names.stack_text(unusual->stack);
-      f.advice.push_back(bound_request(d, *unusual));
-      other_cause = true;
-    }
-    const auto weights =
-        other_cause ? std::nullopt : filled_by_weights(d, failure.event, failure.requested_bytes);
-    // While weights are being made, no step runs, and more of them would have followed.
-    const bool being_made = weights && makes_weights(d, *weights, failure.stack);
-    if (weights) blame_weights(d, *weights, being_made, f);
-    const bool in_step = !being_made && totals.allocated >= d.peak_bytes() / 4 * 3;
-    if (in_step && !other_cause) {
+    const Cause cause = find_cause(evidence, d, failure, f);
+    // What lowers the highest instant of a step does not help a request between two steps.
+    const bool in_step = cause == Cause::kStep && totals.allocated >= d.peak_bytes() / 4 * 3;
+    if (in_step) {
       add(f.advice, halve_batch(d));
       add(f.advice, mixed_precision(d));
       add(f.advice, checkpoint_layers(d));
     }
     add(f.advice, shard_states(d));
-    if (in_step && !other_cause) add(f.advice, fuse_optimizer(d));
-    if (!being_made) add(f.advice, avoid_failure(d, evidence.devices.size()));
+    if (in_step) add(f.advice, fuse_optimizer(d));
+    if (cause != Cause::kUnfinishedWeights) {
+      add(f.advice, avoid_failure(d, evidence.devices.size()));
+    }
     d.model->release_pages();  // its replays read all events, and there may be many ranks
     // What saves next to nothing of the request is no help.
     std::erase_if(f.advice, [&](const Advice& a) {
