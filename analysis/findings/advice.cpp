@@ -374,9 +374,11 @@ bool failed_for_holes(const DeviceEvidence& d) {
   const uint64_t holes = totals.reserved - std::min(totals.active, totals.reserved);
   if (holes >= totals.reserved / kMuch) return true;
   if (holes < totals.reserved / kHardlyAny || fails_for_what_was_left(d)) return false;
-  // Fewer holes are to blame only where steps that needed as much have passed.
+  // Fewer holes are to blame only where steps that needed as much have passed; or in the backward
+  // pass, from whose beginning on a step needs less and less.
   return d.steps.before_event(failure.event) > kLeastSteps &&
-         d.peak_bytes() >= totals.active + failure.requested_bytes;
+         (d.peak_bytes() >= totals.active + failure.requested_bytes ||
+          d.roles->of(failure.stack) == StackRole::kBackward);
 }
 
 std::optional<uint64_t> saved_by_change(const DeviceEvidence& d, size_t devices,

@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "analysis/report/report.h"
@@ -20,7 +21,8 @@ inline constexpr uint64_t kMiB = 1 << 20;
 // One process of a trace.
 class Story {
  public:
-  Story(TraceWriter& writer, uint32_t process, int64_t rank = -1, uint64_t world = 0)
+  Story(TraceWriter& writer, uint32_t process, int64_t rank = -1, uint64_t world = 0,
+        uint64_t card_bytes = uint64_t{16} << 30)
       : writer_(writer), names_(writer) {
     writer_.begin_process(process);
     Process p{};
@@ -30,7 +32,7 @@ class Story {
     p.host = names_.string("node");
     writer_.append(p);
     Device d{};
-    d.total_bytes = uint64_t{16} << 30;
+    d.total_bytes = card_bytes;
     d.uuid = names_.string("GPU-1");
     writer_.append(d);
     now_ = kStartNs;
@@ -462,17 +464,25 @@ class Training {
 class Trace {
  public:
   template <typename Tell>
-  explicit Trace(Tell&& tell, uint32_t processes = 1, bool ranked = false) {
+  explicit Trace(Tell&& tell, uint32_t processes = 1, bool ranked = false,
+                 uint64_t card_bytes = uint64_t{16} << 30) {
     MemorySink sink;
     TraceWriter writer(sink);
     for (uint32_t p = 1; p <= processes; ++p) {
-      Story story(writer, p, ranked ? static_cast<int64_t>(p) - 1 : -1, ranked ? processes : 0);
+      Story story(writer, p, ranked ? static_cast<int64_t>(p) - 1 : -1, ranked ? processes : 0,
+                  card_bytes);
       tell(story, p - 1);
     }
     writer.finish();
     Result<TraceReader> reader = open_bytes_as_trace(sink.bytes);
     readers_.push_back(std::move(*reader));
     model_ = std::move(*load_trace(readers_));
+  }
+
+  // A card that the program fills alone.
+  template <typename Tell>
+  static Trace on_card(uint64_t bytes, Tell&& tell) {
+    return Trace(std::forward<Tell>(tell), 1, false, bytes);
   }
 
   const TraceModel& model() const { return model_; }

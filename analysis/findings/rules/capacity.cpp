@@ -5,6 +5,9 @@
 #include <optional>
 
 #include "analysis/findings/advice.h"
+#include "analysis/findings/causes/foreign_memory.h"
+#include "analysis/findings/causes/held_weights.h"
+#include "analysis/findings/causes/unusual_request.h"
 #include "analysis/findings/left_graphs.h"
 #include "analysis/findings/rules.h"
 #include "analysis/names/stack_lines.h"
@@ -137,6 +140,85 @@ std::optional<Advice> release_failed_try(const DeviceEvidence& d) {
                 bytes};
 }
 
+// What is neither free nor PyTorch's, nor anything else of this process or of others in the trace.
+uint64_t held_by_others(const Evidence& evidence, const DeviceEvidence& d, int64_t time_ns) {
+  if (d.limit.source != LimitSource::kDriver) return 0;
+  const uint64_t own = driver_state_at(d.process->driver, d.device, time_ns).card_bytes;
+  const uint64_t reserved = d.at_failure().reserved;
+  const uint64_t known = d.limit.bytes + (own - std::min(own, reserved)) + kContextBytes +
+                         held_by_siblings(evidence, d, time_ns);
+  return d.total_bytes - std::min(d.total_bytes, known);
+}
+
+// If others hold so much of the card, it is they who must leave.
+std::optional<Advice> free_the_card(const Evidence& evidence, const DeviceEvidence& d,
+                                    const FailedAllocation& failure) {
+  const uint64_t others = held_by_others(evidence, d, failure.time_ns);
+  if (others < failure.requested_bytes || others <= d.total_bytes / 2) return std::nullopt;
+  const ForeignMemory foreign = foreign_memory(evidence, d, failure.time_ns);
+  const std::string who = foreign.pid == 0 ? "nvidia-smi lists them"
+                                           : fmt::format("the largest is process {} with {}",
+                                                         foreign.pid, size_text(foreign.pid_bytes));
+  return Advice{"free_the_card",
+                fmt::format("other processes hold about {} of the card ({}): stop them, or run "
+                            "this on another card",
+                            size_text(others), who),
+                others};
+}
+
+// Weights that fill the memory, whatever the batch: most of it, or a copy that takes a tenth and
+// more than the request that failed.
+std::optional<HeldWeights> filled_by_weights(const DeviceEvidence& d, uint32_t event,
+                                             uint64_t requested) {
+  HeldWeights weights = weights_held_at(d, event);
+  if (weights.lines.empty() || d.limit.bytes == 0) return std::nullopt;
+  if (weights.copy.bytes < std::max(requested, d.limit.bytes / 10)) weights.copy = {};
+  if (!weights.has_copy() && weights.bytes <= d.limit.bytes / 2) return std::nullopt;
+  return weights;
+}
+
+void blame_weights(const DeviceEvidence& d, const HeldWeights& weights, bool being_made,
+                   Finding& f) {
+  const Dictionary& names = d.process->names;
+  f.summary += "; " + weights_text(names, weights);
+  f.evidence.emplace_back("weights_bytes", weights.bytes);
+  if (weights.has_copy()) f.evidence.emplace_back("copied_weights_bytes", weights.copy.bytes);
+  f.advice.push_back(smaller_weights(d, weights, being_made));
+  // The line of a model's only weights says less than that of the request.
+  const uint32_t line = weights.has_copy()          ? weights.copy.stack
+                        : weights.lines.size() == 1 ? 0
+                                                    : weights.lines.front().stack;
+  if (line != 0) f.frames = names.stack_text(line);
+}
+
+enum class Cause : uint8_t {
+  kStep,               // a smaller step may help, as far as anybody knows
+  kUnfinishedWeights,  // no step ran yet, and more weights would have followed
+  kOther,              // a smaller step is no help
+};
+
+// Says what filled the memory, if that is not the step: other processes, what past steps or a
+// validation left, one unusual request, weights.
+Cause find_cause(const Evidence& evidence, const DeviceEvidence& d, const FailedAllocation& failure,
+                 Finding& f) {
+  if (std::optional<Advice> advice = free_the_card(evidence, d, failure)) {
+    f.advice.push_back(std::move(*advice));
+    return Cause::kOther;
+  }
+  if (fails_for_what_was_left(d)) return Cause::kOther;  // its own finding tells
+  if (const auto unusual = unusual_request(d)) {
+    f.summary += "; " + unusual_text(*unusual);
+    f.frames = d.process->names.stack_text(unusual->stack);
+    f.advice.push_back(bound_request(d, *unusual));
+    return Cause::kOther;
+  }
+  const auto weights = filled_by_weights(d, failure.event, failure.requested_bytes);
+  if (!weights) return Cause::kStep;
+  const bool unfinished = makes_weights(d, *weights, failure.stack);
+  blame_weights(d, *weights, unfinished, f);
+  return unfinished ? Cause::kUnfinishedWeights : Cause::kStep;
+}
+
 void add_what_else_is_known(const DeviceEvidence& d, Finding& f) {
   const bool others =
       d.limit.source == LimitSource::kDriver && d.total_bytes > d.limit.bytes + d.limit.bytes / 8;
@@ -170,6 +252,9 @@ void find_smaller_card(const DeviceEvidence& d, std::vector<Finding>& out) {
   f.evidence = {{"allocated_bytes", d.model->allocated_peak.bytes},
                 {"reserved_bytes", d.model->reserved_peak.bytes},
                 {"limit_bytes", d.limit.bytes}};
+  if (const auto weights = filled_by_weights(d, d.model->allocated_peak.event, 0)) {
+    blame_weights(d, *weights, false, f);
+  }
   add(f.advice, halve_batch(d));
   add(f.advice, mixed_precision(d));
   add(f.advice, checkpoint_layers(d));
@@ -197,22 +282,24 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
     add(f.advice, split_request(d, failure, totals, f.frames));
     add(f.advice, release_failed_try(d));
     add_what_else_is_known(d, f);
-    // What lowers the highest instant of a step does not help a request between two steps, nor if
-    // the memory is filled by what past steps or a validation left.
-    const bool in_step = totals.allocated >= d.peak_bytes() / 4 * 3;
-    const bool other_cause = fails_for_what_was_left(d);
-    if (in_step && !other_cause) {
+    const Cause cause = find_cause(evidence, d, failure, f);
+    // What lowers the highest instant of a step does not help a request between two steps.
+    const bool in_step = cause == Cause::kStep && totals.allocated >= d.peak_bytes() / 4 * 3;
+    if (in_step) {
       add(f.advice, halve_batch(d));
       add(f.advice, mixed_precision(d));
       add(f.advice, checkpoint_layers(d));
     }
     add(f.advice, shard_states(d));
-    if (in_step && !other_cause) add(f.advice, fuse_optimizer(d));
-    add(f.advice, avoid_failure(d, evidence.devices.size()));
+    if (in_step) add(f.advice, fuse_optimizer(d));
+    if (cause != Cause::kUnfinishedWeights) {
+      add(f.advice, avoid_failure(d, evidence.devices.size()));
+    }
     d.model->release_pages();  // its replays read all events, and there may be many ranks
     // What saves next to nothing of the request is no help.
     std::erase_if(f.advice, [&](const Advice& a) {
-      return a.action != "split_request" && a.saves_bytes < failure.requested_bytes / 20 &&
+      return a.action != "split_request" && a.action != "bound_request" &&
+             a.saves_bytes < failure.requested_bytes / 20 &&
              (a.action != "allocator_settings" || failure.requested_bytes > d.limit.bytes);
     });
     out.push_back(std::move(f));

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "analysis/findings/advice.h"
+#include "analysis/findings/largest_stack.h"
 #include "analysis/findings/left_graphs.h"
 #include "analysis/findings/rules.h"
 #include "analysis/insight/fragmentation.h"
@@ -63,34 +64,65 @@ std::string summary_of(const DeviceEvidence& d, const MemoryState& state,
                      free, some ? " that the request can use" : "", largest, wanted);
 }
 
+bool is_working_memory(Category category) {
+  return category == Category::kActivation || category == Category::kGradient ||
+         category == Category::kInput || category == Category::kTemporary;
+}
+
 // Whether a block outlives the step that runs at an event: it is older than the step, or of a kind
 // that stays.
 bool outlives_running_step(const DeviceEvidence& d, uint32_t row, uint32_t event) {
   const auto& boundaries = d.steps.boundaries;
   const auto next = std::upper_bound(boundaries.begin(), boundaries.end(), event);
   if (next != boundaries.begin() && d.model->allocations.birth(row) < *std::prev(next)) return true;
-  switch (d.categories.of[row]) {
-    case Category::kActivation:
-    case Category::kGradient:
-    case Category::kInput:
-    case Category::kTemporary:
-      return false;
-    case Category::kUnknown:
-      return !d.ran_out();  // what the program would have done with it is not known
-    default:
-      return true;
-  }
+  const Category category = d.categories.of[row];
+  // What a program that ran out would have done with an unknown block is not known.
+  if (category == Category::kUnknown) return !d.ran_out();
+  return !is_working_memory(category);
 }
 
-// Holes beside blocks that stay: nothing returns them to the driver, and requests that need more
-// cannot use them. Those beside working memory are gone with it. By the stack of the block.
-struct StuckHoles {
-  uint64_t bytes = 0;
-  uint64_t most_bytes = 0;
-  uint32_t stack = 0;  // beside which most of them are
+// Whether the blocks of a line that are alive could have been allocated before the memory that they
+// keep from being freed: not if they came first already, nor states, which the optimizer creates
+// where it needs them.
+class Movable {
+ public:
+  Movable(const DeviceEvidence& d, const MemoryState& state) : d_(d) {
+    for (const Allocation& a : d.model->allocations) {
+      if (a.birth > state.event) break;  // in order of birth
+      if (a.release > state.event) {
+        first_.emplace(a.stack, a.birth);
+      } else if (first_freed_ == kNever) {
+        first_freed_ = a.birth;
+      }
+    }
+  }
+
+  bool operator()(uint32_t stack) const {
+    const StackRole role = d_.roles->of(stack);
+    if (role == StackRole::kOptimizer || role == StackRole::kOptimizerInit) return false;
+    const auto first = first_.find(stack);
+    return first != first_.end() && first->second >= first_freed_;
+  }
+
+ private:
+  const DeviceEvidence& d_;
+  uint32_t first_freed_ = kNever;
+  std::unordered_map<uint32_t, uint32_t> first_;  // birth of the first block alive, by stack
 };
-StuckHoles stuck_holes(const DeviceEvidence& d, const MemoryState& state) {
-  if (state.live.empty()) return {};  // there may be segments only, and no allocation at all
+
+// Holes by the line to blame for them.
+struct HolesByLine {
+  uint64_t stuck_bytes = 0;                          // beside blocks that stay
+  std::unordered_map<uint32_t, uint64_t> of_pins;    // by the stack of such a block
+  std::unordered_map<uint32_t, uint64_t> of_makers;  // the others, by who had the segment reserved
+};
+
+// Holes beside blocks that stay: nothing returns them to the driver, and requests that need more
+// cannot use them. Those beside working memory are gone with it: they are there because its sizes
+// differ.
+HolesByLine holes_by_line(const DeviceEvidence& d, const MemoryState& state) {
+  HolesByLine holes;
+  if (d.model->allocations.empty()) return holes;  // there may be segments only
   // Programs free what they keep after their last request, or after an error.
   const uint32_t end = d.model->event_count();
   const size_t last_made = d.model->allocations.size() - 1;
@@ -100,8 +132,6 @@ StuckHoles stuck_holes(const DeviceEvidence& d, const MemoryState& state) {
     return a.release > last && std::min(a.release, end) - a.birth >= end / 4 &&
            outlives_running_step(d, row, state.event);
   };
-  StuckHoles stuck;
-  std::unordered_map<uint32_t, uint64_t> by_stack;
   auto live = state.live.begin();
   for (size_t i = 0, hole = 0; i < state.segments.size(); ++i) {
     const SegmentRange& segment = state.segments[i];
@@ -115,37 +145,93 @@ StuckHoles stuck_holes(const DeviceEvidence& d, const MemoryState& state) {
       if (a.address >= segment.address + segment.size_bytes) break;
       if (a.address >= segment.address && stays(*live)) stack = a.stack;
     }
-    if (stack == 0 || segment.expandable) continue;  // pages are unmapped one by one
-    stuck.bytes += free;
-    uint64_t& sum = by_stack[stack];
-    sum += free;
-    if (sum > stuck.most_bytes) {
-      stuck.most_bytes = sum;
-      stuck.stack = stack;
+    if (segment.expandable) continue;  // pages are unmapped one by one
+    if (stack == 0) {
+      holes.of_makers[d.model->segment_changes[segment.change].stack] += free;
+      continue;
     }
+    holes.stuck_bytes += free;
+    holes.of_pins[stack] += free;
   }
-  return stuck;
+  holes.of_makers.erase(0);
+  return holes;
 }
 
-// Names the line whose blocks keep most of the holes from being returned to the driver or, if none
-// is to blame, the line that ran out.
-void name_the_pin(Finding& f, const DeviceEvidence& d, const MemoryState& state) {
-  const uint32_t stack = stuck_holes(d, state).stack;
-  f.frames = d.process->names.stack_text(stack);
-  // Blocks that came before everything that has been freed were allocated first already.
-  uint32_t first_pin = kNever;
-  uint32_t first_freed = kNever;
-  for (const Allocation& a : d.model->allocations) {
-    if (a.release <= state.event) first_freed = std::min(first_freed, a.birth);
-    if (a.stack == stack && a.release > state.event) first_pin = std::min(first_pin, a.birth);
+// Blocks of one line in a segment that is large enough for the request that failed: a segment
+// without any would have been used for it.
+struct Occupied {
+  uint32_t stack = 0;  // of most of the bytes in it
+  uint64_t blocks = 0;
+  uint64_t bytes = 0;
+  uint64_t segment_bytes = 0;
+};
+
+// The one with the least in it, if that is hardly anything and not working memory of the step.
+std::optional<Occupied> occupied_segment(const DeviceEvidence& d, const MemoryState& state,
+                                         const Movable& is_movable) {
+  constexpr uint64_t kHardlyAny = 4;  // one part in so many of the segment
+  const FailedAllocation& failure = d.model->failures.back();
+  std::optional<Occupied> least;
+  auto live = state.live.begin();
+  for (const SegmentRange& segment : state.segments) {
+    std::unordered_map<uint32_t, uint64_t> by_stack;
+    Occupied found{0, 0, 0, segment.size_bytes};
+    bool works = false;
+    for (; live != state.live.end(); ++live) {
+      const Allocation& a = d.model->allocations[*live];
+      if (a.address >= segment.address + segment.size_bytes) break;
+      if (a.address < segment.address) continue;
+      by_stack[a.stack] += a.block_bytes;
+      ++found.blocks;
+      found.bytes += a.block_bytes;
+      works = works || is_working_memory(d.categories.of[*live]);
+    }
+    const SegmentChange& made = d.model->segment_changes[segment.change];
+    if (segment.size_bytes < failure.requested_bytes || segment.stream != failure.stream ||
+        made.pool != failure.pool || segment.expandable) {
+      continue;
+    }
+    if (works || found.blocks == 0 || found.bytes > segment.size_bytes / kHardlyAny) continue;
+    if (least && least->bytes <= found.bytes) continue;
+    found.stack = largest_stack(by_stack);
+    if (is_movable(found.stack)) least = found;
   }
-  // States are created where the optimizer needs them.
-  const StackRole role = d.roles->of(stack);
-  const bool states = role == StackRole::kOptimizer || role == StackRole::kOptimizerInit;
-  if (f.frames.empty() || first_pin < first_freed || states) {
-    if (d.ran_out()) f.frames = d.process->names.stack_text(d.model->failures.back().stack);
+  return least;
+}
+
+// Names the line whose blocks keep a segment, or most of the holes, from being used or, if none is
+// to blame, the one that ran out. Else the line whose varying sizes made most of the holes.
+void name_the_line(Finding& f, const DeviceEvidence& d, const MemoryState& state) {
+  const Dictionary& names = d.process->names;
+  const Movable is_movable(d, state);
+  if (const auto pin = d.ran_out() ? occupied_segment(d, state, is_movable) : std::nullopt) {
+    f.frames = names.stack_text(pin->stack);
+    f.summary +=
+        fmt::format("; {} ({}) of {} {} a segment of {} from being used for it",
+                    counted(pin->blocks, "block"), size_text(pin->bytes), place_of(f.frames),
+                    pin->blocks == 1 ? "keeps" : "keep", size_text(pin->segment_bytes));
+    f.advice.push_back({"move_pins",
+                        fmt::format("allocate what {} keeps before the large blocks come and go, "
+                                    "or free it before the next one: what stays in the middle of "
+                                    "a segment leaves only the pieces beside it",
+                                    place_of(f.frames)),
+                        0});
     return;
   }
+  HolesByLine holes = holes_by_line(d, state);
+  const uint32_t any = largest_stack(holes.of_pins);
+  std::erase_if(holes.of_pins, [&](const auto& pin) { return !is_movable(pin.first); });
+  const uint32_t pin = largest_stack(holes.of_pins);
+  // Where memory ran out, the line of the request says more, if it has one.
+  const bool has_line =
+      d.ran_out() && d.roles->of(d.model->failures.back().stack) != StackRole::kBackward;
+  const uint32_t maker = has_line ? 0 : largest_stack(holes.of_makers);
+  if (pin == 0 || (maker != 0 && holes.of_makers[maker] > holes.of_pins[pin])) {
+    const uint32_t failed = d.ran_out() ? d.model->failures.back().stack : any;
+    f.frames = names.stack_text(maker != 0 ? maker : failed);
+    return;
+  }
+  f.frames = names.stack_text(pin);
   f.advice.push_back(
       {"move_pins",
        fmt::format("allocate the long-lived blocks of {} first, in one piece: scattered among "
@@ -171,7 +257,7 @@ void find_fragmentation(const Evidence& evidence, std::vector<Finding>& out) {
       severity = d.is_tight() ? kWarning : kInfo;
     }
     if (severity == nullptr) continue;
-    const bool stuck = stuck_holes(d, state).bytes >= d.model->reserved_peak.bytes / 5;
+    const bool stuck = holes_by_line(d, state).stuck_bytes >= d.model->reserved_peak.bytes / 5;
     if (d.has_room() && !stuck && !is_wasteful(d, state, evidence.devices.size())) continue;
     Finding f = d.finding("fragmentation", severity, summary_of(d, state, worst.name));
     f.evidence = {{"cached_free_bytes", state.free_bytes()},
@@ -188,7 +274,7 @@ void find_fragmentation(const Evidence& evidence, std::vector<Finding>& out) {
       add(f.advice, mixed_precision(d));
       add(f.advice, checkpoint_layers(d));
     }
-    name_the_pin(f, d, state);
+    name_the_line(f, d, state);
     out.push_back(std::move(f));
   }
 }

@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <cctype>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "analysis/findings/advice.h"
+#include "analysis/findings/causes/unusual_request.h"
 #include "analysis/findings/rules.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/passes/backward_passes.h"
@@ -324,6 +327,54 @@ class Search {
   std::unordered_set<size_t> kept_;            // rows of graphs that no backward pass uses
 };
 
+// Whether the line of the request that failed was given as much before: its size is nothing new.
+bool has_fitted_before(const DeviceEvidence& d) {
+  const FailedAllocation& failure = d.model->failures.back();
+  const AllocationColumns& all = d.model->allocations;
+  for (size_t i = 0; i < all.size() && all.birth(i) <= failure.event; ++i) {
+    if (all.stack(i) == failure.stack && all.block_bytes(i) >= failure.requested_bytes &&
+        all.release(i) <= failure.event) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// A peak that fits is nothing wrong. Holes are to blame for a request that has fitted before.
+const char* severity_of(const DeviceEvidence& d, const Operation& o) {
+  const bool for_holes = o.failed && failed_for_holes(d) && has_fitted_before(d);
+  if (o.failed && !for_holes) return kError;
+  return d.is_tight() ? kWarning : kInfo;
+}
+
+// One request of a server that makes the peak. If it failed, capacity says so.
+void find_unusual_request(const DeviceEvidence& d, std::vector<Finding>& out) {
+  if (d.ran_out() || d.has_room()) return;
+  const std::optional<UnusualRequest> request = unusual_request(d);
+  if (!request) return;
+  Finding f = d.finding("one_operation_peak", d.is_tight() ? kWarning : kInfo,
+                        unusual_text(*request) + ", and made the peak");
+  f.evidence = {{"bytes", request->bytes},
+                {"usual_bytes", request->usual_bytes},
+                {"allocated_peak_bytes", d.peak_bytes()}};
+  f.frames = d.process->names.stack_text(request->stack);
+  f.advice.push_back(bound_request(d, *request));
+  out.push_back(std::move(f));
+}
+
+// Where memory is scarce, a few blocks that hold more than everything else together, weights too,
+// count as well, whatever the size of others. Not in training, where the first layers of a network
+// are like that.
+bool is_outlier(const Operation& o, const DeviceEvidence& d) {
+  constexpr uint64_t kFewBlocks = 4;
+  const bool scarce = d.is_tight() && !d.categories.has_backward;
+  const bool most = scarce && o.blocks <= kFewBlocks && o.bytes > o.all_bytes / 2;
+  if (o.bytes < kWorthSaying || o.bytes < o.all_bytes / 4 || o.bytes < o.others_bytes) return false;
+  if (o.other_stacks < kLeastStacks) return false;
+  if (!most && o.usual_bytes < kOutlier * o.next_bytes) return false;
+  return o.near <= o.near_others;  // layer by layer: that is what the program computes
+}
+
 }  // namespace
 
 void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out) {
@@ -331,9 +382,10 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
     if (d.model == nullptr || d.model->event_count() == 0) continue;
     const Search search(d);
     const Operation o = search.run();
-    if (o.bytes < kWorthSaying || o.bytes < o.all_bytes / 4 || o.bytes < o.others_bytes) continue;
-    if (o.other_stacks < kLeastStacks || o.usual_bytes < kOutlier * o.next_bytes) continue;
-    if (o.near > o.near_others) continue;  // layer by layer: that is what the program computes
+    if (!is_outlier(o, d)) {
+      find_unusual_request(d, out);
+      continue;
+    }
     const Remedy remedy = remedy_for(d.process->names, o.stacks);
     const double share = remedy == Remedy::kLoss ? 1 - 1 / kChunks : 1;
     Rehearsal without(*d.model);
@@ -345,7 +397,7 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
     const std::string text =
         text_of(remedy, d.categories.has_backward && d.decisive_phase() == nullptr);
     Finding f = d.finding(
-        "one_operation_peak", o.failed ? kError : kWarning,
+        "one_operation_peak", severity_of(d, o),
         fmt::format("{} {} of the peak: {} of up to {}{}", subject_of(o, remedy),
                     percent_text(o.bytes, o.all_bytes), counted(o.blocks, "block"),
                     size_text(o.largest_bytes), o.failed ? ", the last of which did not fit" : ""));

@@ -2,48 +2,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <string_view>
 
+#include "analysis/findings/causes/foreign_memory.h"
 #include "analysis/findings/rules.h"
 #include "analysis/wording.h"
 
 namespace tidemark {
 
 namespace {
-
-struct Foreign {
-  uint64_t bytes = 0;    // at most
-  int64_t time_ns = 0;   // when
-  int64_t since_ns = 0;  // from when on they held half of it or more, until then
-  bool first = false;    // since_ns is the first reading
-};
-
-// What processes outside the trace held, according to NVML.
-Foreign foreign_bytes(const Evidence& evidence, const DeviceEvidence& d) {
-  const std::string_view host = d.process->names.string(d.process->info.host);
-  std::set<uint64_t> ours;
-  for (const ProcessModel& p : evidence.trace->processes) {
-    if (p.names.string(p.info.host) == host) ours.insert(p.info.pid);
-  }
-  std::map<int64_t, uint64_t> at;
-  for (const Counter& c : d.process->counters) {
-    if (c.kind != CounterKind::kProcessUsed || c.device != d.device) continue;
-    at[c.time_ns] += ours.contains(c.subject) ? 0 : c.value;
-  }
-  Foreign most;
-  for (const auto& [time, bytes] : at) {
-    if (bytes > most.bytes) most = {bytes, time, time, false};
-  }
-  for (auto it = at.find(most.time_ns); it != at.end() && it->second >= most.bytes / 2;) {
-    most.since_ns = it->first;
-    most.first = it == at.begin();
-    if (most.first) break;
-    --it;
-  }
-  return most;
-}
 
 // Where NVML does not list processes: what was in use before this process allocated anything.
 uint64_t used_before(const DeviceEvidence& d) {
@@ -110,7 +78,7 @@ void find_other_process(const Evidence& evidence, std::vector<Finding>& out) {
   std::set<std::string> said;  // once per card
   for (const DeviceEvidence& d : evidence.devices) {
     if (d.driver_peak.bytes == 0) continue;
-    const Foreign foreign = foreign_bytes(evidence, d);
+    const ForeignMemory foreign = foreign_memory(evidence, d);
     uint64_t bytes = foreign.bytes;
     const bool listed = bytes != 0;
     if (!listed && d.ledger.shared_card && evidence.trace->processes.size() == 1 &&
@@ -126,13 +94,17 @@ void find_other_process(const Evidence& evidence, std::vector<Finding>& out) {
       f.evidence.emplace_back("time_ns", static_cast<uint64_t>(foreign.time_ns));
       f.evidence.emplace_back("since_ns", static_cast<uint64_t>(foreign.since_ns));
       f.evidence.emplace_back("since_first_reading", foreign.first ? 1U : 0U);
+      f.evidence.emplace_back("largest_pid", foreign.pid);
+      f.evidence.emplace_back("largest_pid_bytes", foreign.pid_bytes);
     }
     say_when(f, evidence.trace->start_ns);
-    f.advice.push_back({"free_the_card",
-                        fmt::format("stop them or use another card (nvidia-smi lists them): frees "
-                                    "{}",
-                                    size_text(bytes)),
-                        bytes});
+    const std::string who = listed ? fmt::format("the largest is process {} with {}", foreign.pid,
+                                                 size_text(foreign.pid_bytes))
+                                   : "nvidia-smi lists them";
+    f.advice.push_back(
+        {"free_the_card",
+         fmt::format("stop them or use another card ({}): frees {}", who, size_text(bytes)),
+         bytes});
     out.push_back(std::move(f));
   }
 }

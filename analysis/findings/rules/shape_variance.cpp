@@ -176,8 +176,7 @@ uint64_t saved_by_padding(const DeviceEvidence& d, size_t devices) {
 
 void find_shape_variance(const Evidence& evidence, std::vector<Finding>& out) {
   constexpr uint64_t kWorthSaying = uint64_t{64} << 20;
-  constexpr uint64_t kMatters = 10;     // one part in so many of what is reserved
-  constexpr uint64_t kOfTheCard = 100;  // one part in so many of a card with room matters
+  constexpr uint64_t kMatters = 10;  // one part in so many of what is reserved
   for (const DeviceEvidence& d : evidence.devices) {
     if (!d.has_caching_allocator() || d.steps.count() < kLeastReturns) continue;
     const Variance v = variance_of(d);
@@ -191,10 +190,8 @@ void find_shape_variance(const Evidence& evidence, std::vector<Finding>& out) {
     std::optional<Advice> settings = change_allocator(d, devices);
     const uint64_t saved = std::max(padded, settings ? settings->saves_bytes : 0);
     if (saved < kWorthSaying || saved < reserved / kMatters) continue;
-    const bool little = d.has_room() && d.limit.bytes != 0 && saved < d.limit.bytes / kOfTheCard;
-    const char* const severity = little ? kInfo : kWarning;
     Finding f = d.finding(
-        "shape_variance", severity,
+        "shape_variance", d.is_tight() ? kWarning : kInfo,
         fmt::format("allocation sizes change from step to step ({}{} sizes from one "
                     "line): the reserved peak is {} above the allocated peak",
                     v.sizes == kMostSizes ? "at least " : "", grouped(v.sizes), size_text(cost)));

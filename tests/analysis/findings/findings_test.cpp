@@ -94,6 +94,24 @@ TEST(Findings, FragmentationWhenHolesWouldHaveBeenEnough) {
   EXPECT_TRUE(advises(f, "move_pins"));
 }
 
+// Segments that a list made while it grew, one after the other, are free. The weights came first
+// and keep nothing of them.
+TEST(Findings, TheLineThatLeftFreeSegmentsIsNamed) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 100; ++i) s.alloc(9 * kMiB, s.user(1));
+    uint64_t list = 0;
+    for (uint64_t i = 1; i < 60; ++i) {
+      const uint64_t longer = s.alloc(10 * i * kMiB, s.user(2));
+      if (list != 0) s.free(list);
+      list = longer;
+    }
+  });
+  const Finding f = trace.finding("fragmentation");
+  ASSERT_FALSE(f.frames.empty());
+  EXPECT_EQ(f.frames[0], "work train.py:2");
+  EXPECT_FALSE(advises(f, "move_pins"));
+}
+
 // What the running step allocates is no long-lived block that could be allocated first.
 TEST(Findings, BlocksOfTheRunningStepAreNoPins) {
   const Trace trace([](Story& s, uint32_t) {
@@ -479,7 +497,7 @@ TEST(Findings, ShapeVarianceWhenSizesNeverReturn) {
     });
   };
   const Trace varying = run(true);
-  EXPECT_EQ(varying.alarms(), (Ids{"shape_variance"}));
+  EXPECT_EQ(varying.alarms(), Ids{});  // there is room: no more than a note
   // With the sizes of the longest in every step, two blocks of 96 MiB and the input's segment.
   const uint64_t reserved = varying.model().processes[0].framework[0].reserved_peak.bytes;
   const Finding f = varying.finding("shape_variance");
@@ -488,7 +506,8 @@ TEST(Findings, ShapeVarianceWhenSizesNeverReturn) {
   ASSERT_NE(pad, f.advice.end());
   EXPECT_EQ(pad->saves_bytes, reserved - (2 * 96 + 20) * kMiB);
   EXPECT_NE(pad->detail.find("saves up to"), std::string::npos) << pad->detail;
-  EXPECT_EQ(run(false).alarms(), Ids{});
+  EXPECT_EQ(f.severity, kInfo);
+  EXPECT_TRUE(run(false).finding("shape_variance").id.empty());
 }
 
 // Sizes that differ in every step and cost nothing: blocks of 60 MiB serve them all. Nor is a cache
@@ -534,8 +553,9 @@ TEST(Findings, LayersOfDifferentSizesAreNoShapeVariance) {
     });
   };
   EXPECT_EQ(run(false).alarms(), Ids{});
+  EXPECT_TRUE(run(false).finding("shape_variance").id.empty());
   const Trace varying = run(true);
-  EXPECT_EQ(varying.alarms(), (Ids{"shape_variance"}));
+  EXPECT_EQ(varying.finding("shape_variance").severity, kInfo);
   // From 20 to 20 + 4 * 17 + 19 MiB.
   EXPECT_EQ(varying.finding("shape_variance").evidence[0].second, 88U);
 }

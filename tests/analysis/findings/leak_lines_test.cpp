@@ -143,7 +143,7 @@ TEST(LeakLines, ALeakThatEndsInAnErrorComesFirst) {
 // Three steps are too few to measure growth in, but each has left its graph.
 TEST(LeakLines, GraphsThatFillTheMemoryAfterAFewSteps) {
   const auto run = [](bool keeps) {
-    return Trace([keeps](Story& s, uint32_t) {
+    return Trace::on_card(1024 * kMiB, [keeps](Story& s, uint32_t) {
       Training t(s, {});
       for (int i = 0; i < 3; ++i) t.step(1, keeps);
       t.forward();

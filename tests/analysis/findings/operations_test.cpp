@@ -125,6 +125,90 @@ TEST(Operations, TheRequestThatFailedIsPartOfItsOperation) {
   EXPECT_NE(f.advice[0].detail.find("cross entropy"), std::string::npos) << f.advice[0].detail;
 }
 
+// The same request has fitted before. What is new is a block that stays in its memory.
+TEST(Operations, HolesAreToBlameForARequestThatHasFittedBefore) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 4; ++i) s.alloc(30 * kMiB, s.setup());
+    for (int i = 0; i < 20; ++i) {
+      for (int line = 1; line < 6; ++line) s.free(s.alloc(2 * kMiB, s.forward(line)));
+      if (i == 15) {
+        s.alloc(40 * kMiB, s.user(50));
+        s.run_out(600 * kMiB, 300 * kMiB, s.user(41));
+        return;
+      }
+      s.free(s.alloc(600 * kMiB, s.user(41)));
+    }
+  });
+  const Finding first = trace.report().findings.front();
+  EXPECT_EQ(first.id, "fragmentation");
+  EXPECT_EQ(headline_of(first.frames), "work train.py:50");
+  EXPECT_NE(first.summary.find("1 block (40.0 MiB) of train.py:50 keeps a segment of 600.0 MiB"),
+            std::string::npos)
+      << first.summary;
+  EXPECT_EQ(trace.finding("one_operation_peak").severity, kWarning);
+}
+
+// A decoder that builds an image from one a quarter as large: no more than a hidden layer does, but
+// two of them are most of a card that is nearly full.
+TEST(Operations, AFewBlocksThatFillTheCard) {
+  const auto run = [](uint64_t card) {
+    return Trace::on_card(card, [](Story& s, uint32_t) {
+      for (int i = 0; i < 20; ++i) s.alloc(20 * kMiB, s.setup());
+      for (int i = 0; i < 12; ++i) {
+        for (int k = 0; k < 60; ++k) s.free(s.alloc(4 * kMiB, s.forward(k % 4)));
+        const uint64_t small = s.alloc(100 * kMiB, s.forward(10, "decode serve.py:88"));
+        const uint64_t image = s.alloc(400 * kMiB, s.forward(11, "decode serve.py:88"));
+        s.free(small);
+        s.free(s.alloc(400 * kMiB, s.forward(11, "decode serve.py:88")));
+        s.free(image);
+      }
+    });
+  };
+  EXPECT_EQ(run(1400 * kMiB).alarms(), (Ids{"one_operation_peak"}));
+  EXPECT_EQ(run(2800 * kMiB).finding("one_operation_peak").id, "");
+}
+
+// A server whose request 30 has a length of its own, as has each `every`-th one. 0: none else.
+Trace serves(uint64_t length, uint64_t every, bool fails) {
+  return Trace::on_card(2048 * kMiB, [=](Story& s, uint32_t) {
+    for (int i = 0; i < 20; ++i) s.alloc(40 * kMiB, s.setup());
+    for (uint64_t i = 0; i < 60; ++i) {
+      const bool is_long = i == 30 || (every != 0 && i % every == 0);
+      const uint64_t bytes = (is_long ? length : 1 + i % 3) * 2 * kMiB;
+      const uint64_t first = s.alloc(bytes, s.forward(1, "prefill serve.py:22"));
+      if (i == 30 && fails)
+        return s.run_out(2 * bytes, 20 * kMiB, s.forward(2, "prefill serve.py:22"));
+      const uint64_t second = s.alloc(2 * bytes, s.forward(2, "prefill serve.py:22"));
+      s.free(first);
+      s.free(second);
+    }
+  });
+}
+
+TEST(Operations, OneLongRequestMakesThePeak) {
+  const Trace trace = serves(100, 0, false);
+  EXPECT_EQ(trace.alarms(), Ids{});
+  const Finding f = trace.finding("one_operation_peak");
+  EXPECT_EQ(headline_of(f.frames), "prefill serve.py:22");
+  EXPECT_EQ(f.summary,
+            "one request asked for 50 times the usual size (400.0 MiB, usually 8.0 MiB), and made "
+            "the peak");
+  ASSERT_EQ(f.advice.size(), 1U);
+  EXPECT_EQ(f.advice[0].action, "bound_request");
+  EXPECT_EQ(f.advice[0].saves_bytes, (600 - 18) * kMiB);  // the next highest request
+  // Every sixth is as long: that is what the program is asked for.
+  EXPECT_TRUE(serves(100, 6, false).finding("one_operation_peak").id.empty());
+}
+
+TEST(Operations, OneLongRequestDoesNotFit) {
+  const Finding f = serves(200, 0, true).finding("capacity");
+  EXPECT_EQ(headline_of(f.frames), "prefill serve.py:22");
+  EXPECT_NE(f.summary.find("one request asked for 100 times the usual size"), std::string::npos)
+      << f.summary;
+  ASSERT_FALSE(f.advice.empty());
+  EXPECT_EQ(f.advice[0].action, "bound_request");
+}
+
 TEST(Operations, ARequestThatNeedsMoreThanEverythingElse) {
   const Trace trace([](Story& s, uint32_t) {
     for (int i = 0; i < 3; ++i) s.alloc(100 * kMiB, s.user(1));

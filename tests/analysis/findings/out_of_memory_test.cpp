@@ -51,8 +51,31 @@ TEST(OutOfMemory, HolesThatOtherStepsDidNotHaveAreTheCause) {
   EXPECT_EQ(run(4).finding("fragmentation").severity, kError);
 }
 
+// Where lengths vary, no step has needed as much yet. In the backward pass a step needs less and
+// less: what would have fitted without holes failed for them. In the forward pass more would
+// follow.
+TEST(OutOfMemory, HolesAreTheCauseInABackwardPassThatWouldHaveFitted) {
+  const auto fails = [](bool in_backward) {
+    const Trace trace([in_backward](Story& s, uint32_t) {
+      Training t(s, {});
+      for (const uint64_t length : {10U, 13U, 11U, 12U, 9U}) t.step(length);
+      t.forward(15);
+      s.empty_cache(0);  // as the allocator does before it fails
+      s.run_out(160 * kMiB, 150 * kMiB, in_backward ? 0 : s.forward(1));
+    });
+    const MemoryTotals at = trace.model().processes[0].framework[0].totals_after(
+        trace.model().processes[0].framework[0].failures.back().event);
+    const uint64_t holes = at.reserved - at.active;
+    EXPECT_GT(holes, at.reserved / 20);
+    EXPECT_LT(holes, at.reserved / 7);
+    return trace.finding("fragmentation").severity;
+  };
+  EXPECT_EQ(fails(true), kError);
+  EXPECT_EQ(fails(false), "");
+}
+
 TEST(OutOfMemory, TheFirstForwardPassHasAdvice) {
-  const Trace trace([](Story& s, uint32_t) {
+  const Trace trace = Trace::on_card(1024 * kMiB, [](Story& s, uint32_t) {
     Training t(s, {});
     s.alloc(16 * kMiB, s.user(8));
     t.forward(4);
@@ -65,6 +88,28 @@ TEST(OutOfMemory, TheFirstForwardPassHasAdvice) {
     EXPECT_NE(advice->detail.find("at least"), std::string::npos) << advice->detail;
     EXPECT_GT(advice->saves_bytes, 100 * kMiB);
   }
+}
+
+// The rest of a card of 16 GiB is not free: it is of no use to make a step smaller.
+TEST(OutOfMemory, OtherProcessesThatHoldTheCardMustLeave) {
+  const auto run = [](bool listed) {
+    const Trace trace([listed](Story& s, uint32_t) {
+      Training t(s, {});
+      if (listed) s.counter(CounterKind::kProcessUsed, uint64_t{14} << 30, 4711);
+      if (listed) s.counter(CounterKind::kProcessUsed, uint64_t{1} << 30, 4712);
+      t.forward(4);
+      s.run_out(64 * kMiB, 10 * kMiB, s.forward(1));
+    });
+    return trace.finding("capacity");
+  };
+  const Finding f = run(false);
+  ASSERT_EQ(f.advice.size(), 1U);
+  EXPECT_EQ(f.advice[0].action, "free_the_card");
+  EXPECT_TRUE(f.advice[0].detail.starts_with("other processes hold about 14."))
+      << f.advice[0].detail;
+  const Advice* named = advice_of(run(true), "free_the_card");
+  ASSERT_NE(named, nullptr);
+  EXPECT_NE(named->detail.find("process 4711 with 14.0 GiB"), std::string::npos) << named->detail;
 }
 
 // The error frees the last layers soon after they were made, but they are like the ones before.

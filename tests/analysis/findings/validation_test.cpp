@@ -262,7 +262,7 @@ TEST(Validation, OutputsThatStayUntilTheEnd) {
 }
 
 Trace failing(bool graph) {
-  return Trace([graph](Story& s, uint32_t) {
+  return Trace::on_card(2048 * kMiB, [graph](Story& s, uint32_t) {
     Training t(s, {});
     for (int i = 0; i < 6; ++i) t.step();
     s.alloc(64 * kMiB, s.user(29));

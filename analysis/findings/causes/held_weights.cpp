@@ -1,0 +1,222 @@
+#include "analysis/findings/causes/held_weights.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+#include "analysis/history/rehearsal.h"
+#include "analysis/names/stack_lines.h"
+#include "analysis/wording.h"
+
+namespace tidemark {
+
+namespace {
+
+// The innermost line of the program that is not part of a constructor: what the layers of a model
+// are made in is one line each.
+uint32_t making_line(const Dictionary& names, uint32_t stack) {
+  for (uint32_t id = stack; id != 0; id = names.stack(id).parent) {
+    const std::vector<std::string> frames = names.stack_text(id);
+    if (headline_of(frames) != frames.front()) continue;
+    const std::string function = frames.front().substr(0, frames.front().find(' '));
+    if (!function.ends_with("__init__")) return id;
+  }
+  return stack;
+}
+
+class MakingLines {
+ public:
+  explicit MakingLines(const Dictionary& names) : names_(names) {}
+  uint32_t of(uint32_t stack) {
+    const auto [line, added] = lines_.try_emplace(stack, 0);
+    if (added) line->second = making_line(names_, stack);
+    return line->second;
+  }
+
+ private:
+  const Dictionary& names_;
+  std::unordered_map<uint32_t, uint32_t> lines_;
+};
+
+// What may be a copy of weights: nobody knows what else it is, and no module computed it.
+bool may_be_copy(const DeviceEvidence& d, size_t row) {
+  const StackRole role = d.roles->of(d.model->allocations.stack(row));
+  return d.categories.of[row] == Category::kUnknown &&
+         (role == StackRole::kUser || role == StackRole::kLoading ||
+          role == StackRole::kModuleSetUp);
+}
+
+bool has_sizes_of(const DeviceEvidence& d, const WeightsOfLine& copy,
+                  const WeightsOfLine& original) {
+  constexpr size_t kLeastBlocks = 4;  // two blocks of one size are a coincidence
+  if (copy.rows.size() < kLeastBlocks) return false;
+  std::unordered_map<uint64_t, size_t> sizes;
+  for (const uint32_t row : original.rows) ++sizes[d.model->allocations.asked_bytes(row)];
+  uint64_t equal = 0;
+  for (const uint32_t row : copy.rows) {
+    const auto size = sizes.find(d.model->allocations.asked_bytes(row));
+    if (size == sizes.end() || size->second == 0) continue;
+    --size->second;
+    equal += d.model->allocations.block_bytes(row);
+  }
+  return equal >= copy.bytes / 10 * 9;
+}
+
+// Groups of blocks of one line without a forward pass in between, in the order of their first
+// birth.
+struct Groups {
+  std::vector<WeightsOfLine> weights;
+  std::vector<WeightsOfLine> unknown;
+};
+
+Groups groups_at(const DeviceEvidence& d, uint32_t event) {
+  const AllocationColumns& all = d.model->allocations;
+  MakingLines lines(d.process->names);
+  std::map<std::pair<uint32_t, uint32_t>, size_t> known[2];
+  Groups groups;
+  uint32_t passes = 0;
+  bool in_pass = false;
+  for (size_t i = 0; i < all.size() && all.birth(i) <= event; ++i) {
+    const bool forward = d.roles->of(all.stack(i)) == StackRole::kForward;
+    if (forward && !in_pass) ++passes;
+    in_pass = forward;
+    if (all.release(i) <= event) continue;
+    const bool weight = d.categories.of[i] == Category::kParameter;
+    if (!weight && !may_be_copy(d, i)) continue;
+    std::vector<WeightsOfLine>& list = weight ? groups.weights : groups.unknown;
+    const uint32_t line = lines.of(all.stack(i));
+    const auto [place, added] = known[weight ? 0 : 1].try_emplace({line, passes}, list.size());
+    if (added) list.push_back({line, 0, {}});
+    WeightsOfLine& group = list[place->second];
+    group.bytes += all.block_bytes(i);
+    group.rows.push_back(static_cast<uint32_t>(i));
+  }
+  return groups;
+}
+
+// The largest group with the sizes of an earlier one.
+void find_copy(const DeviceEvidence& d, const Groups& groups, HeldWeights& held) {
+  const auto compare = [&](const WeightsOfLine& group) {
+    if (group.bytes <= held.copy.bytes) return;
+    for (const WeightsOfLine& earlier : groups.weights) {
+      if (earlier.rows.front() >= group.rows.front() || !has_sizes_of(d, group, earlier)) continue;
+      held.copy = group;
+      held.original = earlier;
+      return;
+    }
+  };
+  for (const WeightsOfLine& group : groups.weights) compare(group);
+  for (const WeightsOfLine& group : groups.unknown) compare(group);
+}
+
+// What is saved if this share of them is not there.
+uint64_t saved_without(const DeviceEvidence& d, const WeightsOfLine& weights, double share) {
+  Rehearsal without(*d.model);
+  for (const uint32_t row : weights.rows) without.leave_out(d.model->allocations[row], share);
+  return without.saved_bytes();
+}
+
+std::string place(const Dictionary& names, const WeightsOfLine& weights) {
+  return weights.stack == 0 ? "a line before the recording"
+                            : place_of(names.stack_text(weights.stack));
+}
+
+}  // namespace
+
+HeldWeights weights_held_at(const DeviceEvidence& d, uint32_t event) {
+  HeldWeights held;
+  const Groups groups = groups_at(d, event);
+  find_copy(d, groups, held);
+  const auto count = [&](const WeightsOfLine& group) {
+    held.bytes += group.bytes;
+    const auto same = std::find_if(held.lines.begin(), held.lines.end(),
+                                   [&](const auto& line) { return line.stack == group.stack; });
+    if (same == held.lines.end()) {
+      held.lines.push_back(group);
+      return;
+    }
+    same->bytes += group.bytes;
+    same->rows.insert(same->rows.end(), group.rows.begin(), group.rows.end());
+  };
+  for (const WeightsOfLine& group : groups.weights) count(group);
+  const bool of_unknown =
+      held.has_copy() && d.categories.of[held.copy.rows.front()] == Category::kUnknown;
+  if (of_unknown) count(held.copy);
+  std::stable_sort(held.lines.begin(), held.lines.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  return held;
+}
+
+std::string weights_text(const Dictionary& names, const HeldWeights& weights) {
+  constexpr size_t kMostLines = 3;
+  std::string text =
+      fmt::format("weights take {}, which the batch does not change", size_text(weights.bytes));
+  for (size_t i = 0; i < std::min(kMostLines, weights.lines.size()); ++i) {
+    const WeightsOfLine& line = weights.lines[i];
+    if (line.bytes < weights.bytes / 20) break;
+    const std::string bytes = weights.lines.size() == 1 ? "all" : size_text(line.bytes);
+    text += fmt::format("{} {} of {}", i == 0 ? ":" : ",", bytes, place(names, line));
+  }
+  if (!weights.has_copy()) return text;
+  const std::string copy = place(names, weights.copy);
+  const std::string original = place(names, weights.original);
+  if (copy == original) {
+    return text + fmt::format(", which made the same sizes twice ({} and {})",
+                              size_text(weights.original.bytes), size_text(weights.copy.bytes));
+  }
+  return text + fmt::format("; {} made a copy of those of {} (the same sizes)", copy, original);
+}
+
+Advice smaller_weights(const DeviceEvidence& d, const HeldWeights& weights, bool failed) {
+  const Dictionary& names = d.process->names;
+  if (weights.has_copy()) {
+    const std::string copy = place(names, weights.copy);
+    if (copy == place(names, weights.original)) {
+      const uint64_t bytes = weights.original.bytes;
+      return {"free_old_weights",
+              fmt::format("free the old weights before {} makes new ones (del, gc.collect(), "
+                          "torch.cuda.empty_cache()), or load the new ones into them "
+                          "(load_state_dict of a checkpoint in host memory): frees {}",
+                          copy, size_text(bytes)),
+              bytes};
+    }
+    const uint64_t saved = saved_without(d, weights.copy, 1);
+    return {"move_copy",
+            fmt::format("keep the copy that {} makes in host memory (device=\"cpu\") and update it "
+                        "there: saves {}; in half the precision it takes half of that",
+                        copy, size_text(saved)),
+            saved};
+  }
+  const WeightsOfLine& largest = weights.lines.front();
+  const uint64_t saved = saved_without(d, largest, 0.5);
+  if (weights.lines.size() > 1 && !failed) {
+    return {"smaller_weights",
+            fmt::format("if the weights of {} are not trained (a teacher, a reference model), keep "
+                        "them in half the precision: saves {}; in host memory or on another card, "
+                        "they take nothing here",
+                        place(names, largest), size_text(saved)),
+            saved};
+  }
+  return {
+      "smaller_weights",
+      fmt::format("make the weights of {} take less: {}, a part of the layers in host memory "
+                  "(device_map=\"auto\"), or the model sharded over several cards (FSDP, tensor "
+                  "parallelism)",
+                  place(names, largest),
+                  failed ? "half the precision or quantized (more would have followed)"
+                         : fmt::format("half the precision or quantized (saves {} or more)",
+                                       size_text(saved))),
+      saved};
+}
+
+bool makes_weights(const DeviceEvidence& d, const HeldWeights& weights, uint32_t stack) {
+  const StackRole role = d.roles->of(stack);
+  if (role == StackRole::kLoading || role == StackRole::kModuleSetUp) return true;
+  const uint32_t line = making_line(d.process->names, stack);
+  return std::any_of(weights.lines.begin(), weights.lines.end(),
+                     [&](const WeightsOfLine& w) { return w.stack == line && line != 0; });
+}
+
+}  // namespace tidemark

@@ -1,0 +1,43 @@
+// Weights that take so much of the memory that a smaller batch does not help: which lines made
+// them, whether some are there twice, and what to do about it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "analysis/findings/evidence.h"
+
+namespace tidemark {
+
+// Weights of one line, made without a forward pass in between.
+struct WeightsOfLine {
+  uint32_t stack = 0;  // from that line on; 0: older than the history
+  uint64_t bytes = 0;
+  std::vector<uint32_t> rows;  // allocations, in the order of birth
+};
+
+struct HeldWeights {
+  uint64_t bytes = 0;
+  std::vector<WeightsOfLine> lines;  // the largest first
+  // Blocks of the same sizes as earlier weights that are alive, too, and these; empty: there are
+  // none.
+  WeightsOfLine copy;
+  WeightsOfLine original;
+
+  bool has_copy() const { return copy.bytes != 0; }
+};
+
+// What is alive after an event.
+HeldWeights weights_held_at(const DeviceEvidence& d, uint32_t event);
+
+// "weights take 2.5 GiB, which the batch does not change: 2.3 GiB of train.py:14, ..."
+std::string weights_text(const Dictionary& names, const HeldWeights& weights);
+
+// `failed`: the request was one for more of them.
+Advice smaller_weights(const DeviceEvidence& d, const HeldWeights& weights, bool failed);
+
+// Whether a stack goes through the line that made weights.
+bool makes_weights(const DeviceEvidence& d, const HeldWeights& weights, uint32_t stack);
+
+}  // namespace tidemark

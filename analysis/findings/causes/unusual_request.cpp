@@ -1,0 +1,134 @@
+#include "analysis/findings/causes/unusual_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+#include "analysis/history/rehearsal.h"
+#include "analysis/names/stack_lines.h"
+#include "analysis/wording.h"
+
+namespace tidemark {
+
+namespace {
+
+constexpr uint64_t kUnusual = 4;      // times the usual size
+constexpr uint64_t kLeastCalls = 20;  // to know what is usual
+constexpr uint64_t kRare = 20;        // one call in so many, or fewer, is as large
+
+// The largest block of each line of a model that is alive at an event, with the request that
+// failed.
+std::unordered_map<uint32_t, uint64_t> largest_at(const DeviceEvidence& d, uint32_t event) {
+  const AllocationColumns& all = d.model->allocations;
+  std::unordered_map<uint32_t, uint64_t> largest;
+  const auto add = [&](uint32_t stack, uint64_t bytes) {
+    if (bytes <= kSmallBytes || d.roles->caller_of(stack) == 0) return;
+    largest[stack] = std::max(largest[stack], bytes);
+  };
+  for (size_t i = 0; i < all.size() && all.birth(i) <= event; ++i) {
+    if (all.release(i) > event) add(all.stack(i), all.asked_bytes(i));
+  }
+  if (d.ran_out()) add(d.model->failures.back().stack, d.model->failures.back().requested_bytes);
+  return largest;
+}
+
+// How often a line asked for each size.
+using Sizes = std::map<uint64_t, uint64_t>;
+
+std::unordered_map<uint32_t, Sizes> sizes_of_lines(const DeviceEvidence& d) {
+  const AllocationColumns& all = d.model->allocations;
+  std::vector<uint64_t> counts(all.kinds().size());
+  for (size_t i = 0; i < all.size(); ++i) ++counts[all.kind(i)];
+  std::unordered_map<uint32_t, Sizes> sizes;
+  for (size_t kind = 0; kind < counts.size(); ++kind) {
+    const AllocationKind& k = all.kinds()[kind];
+    if (d.roles->caller_of(k.stack) != 0) sizes[k.stack][k.asked_bytes()] += counts[kind];
+  }
+  return sizes;
+}
+
+// The size that half of the calls do not exceed, if calls for half of `bytes` are rare; 0
+// otherwise.
+uint64_t usual_size(const Sizes& sizes, uint64_t bytes) {
+  uint64_t calls = 0;
+  uint64_t large = 0;
+  for (const auto& [size, count] : sizes) {
+    calls += count;
+    if (size >= bytes / 2) large += count;
+  }
+  if (calls < kLeastCalls || large > calls / kRare) return 0;
+  uint64_t seen = 0;
+  for (const auto& [size, count] : sizes) {
+    seen += count;
+    if (2 * seen >= calls) return size;
+  }
+  return 0;
+}
+
+// At the peak, if no request that a line runs were larger than the usual ones.
+uint64_t saved_if_usual(const DeviceEvidence& d, const std::unordered_map<uint32_t, Sizes>& sizes,
+                        uint32_t caller) {
+  std::unordered_map<uint32_t, uint64_t> usual;
+  for (const auto& [stack, of_stack] : sizes) {
+    if (d.roles->caller_of(stack) != caller) continue;
+    usual[stack] = usual_size(of_stack, of_stack.rbegin()->first);
+  }
+  Rehearsal bounded(*d.model);
+  for (const Allocation& a : d.model->allocations) {
+    const auto size = usual.find(a.stack);
+    if (size == usual.end() || size->second == 0) continue;
+    if (a.asked_bytes() < kUnusual * size->second) continue;
+    bounded.leave_out(a,
+                      1 - static_cast<double>(size->second) / static_cast<double>(a.asked_bytes()));
+  }
+  return bounded.saved_bytes();
+}
+
+}  // namespace
+
+std::optional<UnusualRequest> unusual_request(const DeviceEvidence& d) {
+  if (d.model == nullptr || d.model->event_count() == 0 || d.categories.has_backward) {
+    return std::nullopt;
+  }
+  const uint32_t event =
+      d.ran_out() ? d.model->failures.back().event : d.model->allocated_peak.event;
+  const std::unordered_map<uint32_t, Sizes> sizes = sizes_of_lines(d);
+  UnusualRequest found;
+  for (const auto& [stack, bytes] : largest_at(d, event)) {
+    const auto of_stack = sizes.find(stack);
+    const uint64_t usual = of_stack == sizes.end() ? 0 : usual_size(of_stack->second, bytes);
+    if (usual == 0 || bytes < kUnusual * usual) continue;
+    const uint32_t caller = d.roles->caller_of(stack);
+    if (bytes < found.bytes || (bytes == found.bytes && caller > found.stack)) continue;
+    found = {caller, bytes, usual, 0};
+  }
+  if (found.stack == 0) return std::nullopt;
+  found.saved_bytes = saved_if_usual(d, sizes, found.stack);
+  const bool matters = d.ran_out()
+                           ? d.roles->caller_of(d.model->failures.back().stack) == found.stack
+                           : found.saved_bytes >= d.peak_bytes() / 10;
+  return matters ? std::optional(found) : std::nullopt;
+}
+
+std::string unusual_text(const UnusualRequest& request) {
+  return fmt::format("one request asked for {} times the usual size ({}, usually {})",
+                     grouped(request.times()), size_text(request.bytes),
+                     size_text(request.usual_bytes));
+}
+
+Advice bound_request(const DeviceEvidence& d, const UnusualRequest& request) {
+  const std::string saves = request.saved_bytes == 0
+                                ? ""
+                                : fmt::format(": saves {}{}", d.ran_out() ? "at least " : "about ",
+                                              size_text(request.saved_bytes));
+  return {"bound_request",
+          fmt::format("bound the length of a request before {} runs it, or run a long one in parts "
+                      "of the usual size (chunked prefill){}",
+                      place_of(d.process->names.stack_text(request.stack)), saves),
+          request.saved_bytes};
+}
+
+}  // namespace tidemark

@@ -1,0 +1,138 @@
+// Runs that end because weights fill the memory: no smaller batch helps.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "analysis/names/stack_lines.h"
+#include "tests/support/story.h"
+
+namespace tidemark {
+namespace {
+
+const std::string kTorch = "/usr/lib/python3/site-packages/torch/";
+
+constexpr uint64_t kCard = uint64_t{2} << 30;
+
+bool advises(const Finding& f, std::string_view action) {
+  return std::any_of(f.advice.begin(), f.advice.end(),
+                     [&](const Advice& a) { return a.action == action; });
+}
+
+bool says(const Finding& f, std::string_view text) {
+  return f.summary.find(text) != f.summary.npos;
+}
+
+// A model of layers with different sizes.
+void make_model(Story& s, uint64_t scale, uint32_t stack) {
+  for (uint64_t i = 1; i <= 8; ++i) s.alloc(scale * i * kMiB, stack);
+}
+
+uint32_t moved(Story& s, int line) {
+  return s.stack({"convert " + kTorch + "nn/modules/module.py:1300",
+                  "_apply " + kTorch + "nn/modules/module.py:900",
+                  "to " + kTorch + "nn/modules/module.py:1300",
+                  "main train.py:" + std::to_string(line)});
+}
+
+// Layers that `Model.__init__` makes on the card, each in a line of its own.
+void construct(Story& s, uint64_t scale, int line) {
+  for (uint64_t i = 1; i <= 8; ++i) {
+    s.alloc(scale * i * kMiB, s.stack({"__init__ torch/nn/modules/linear.py:100",
+                                       "__init__ model.py:" + std::to_string(i),
+                                       "main train.py:" + std::to_string(line)}));
+  }
+}
+
+TEST(Weights, OfATeacherThatFillTheCard) {
+  const Trace trace = Trace::on_card(kCard, [](Story& s, uint32_t) {
+    make_model(s, 1, moved(s, 12));
+    make_model(s, 20, moved(s, 14));
+    for (int i = 0; i < 3; ++i) s.alloc(60 * kMiB, s.forward(1));
+    s.run_out(60 * kMiB, 10 * kMiB, s.forward(2));
+  });
+  const Finding f = trace.report().findings.front();
+  EXPECT_EQ(f.id, "capacity");
+  EXPECT_EQ(headline_of(f.frames), "main train.py:14");
+  EXPECT_TRUE(says(f,
+                   "weights take 756.0 MiB, which the batch does not change: 720.0 MiB of "
+                   "train.py:14"))
+      << f.summary;
+  ASSERT_FALSE(f.advice.empty());
+  EXPECT_EQ(f.advice[0].action, "smaller_weights");
+  EXPECT_EQ(f.advice[0].saves_bytes, 360 * kMiB);
+}
+
+TEST(Weights, TheLayersOfOneModelAreNotSeveral) {
+  const Trace trace = Trace::on_card(kCard, [](Story& s, uint32_t) {
+    construct(s, 20, 12);
+    s.alloc(60 * kMiB, s.forward(1));
+    s.run_out(60 * kMiB, 10 * kMiB, s.forward(2));
+  });
+  const Finding f = trace.finding("capacity");
+  EXPECT_TRUE(
+      says(f, "weights take 720.0 MiB, which the batch does not change: all of train.py:12"))
+      << f.summary;
+  EXPECT_EQ(f.frames.front(), "forward torch/nn/modules/op.py:2");
+}
+
+// An average of the weights, of which nobody says what it is but its sizes.
+TEST(Weights, ACopyIsNamed) {
+  const auto run = [](uint64_t scale) {
+    return Trace::on_card(kCard, [scale](Story& s, uint32_t) {
+      make_model(s, 4, moved(s, 12));
+      make_model(s, scale, s.stack({"deepcopy /usr/lib/python3/copy.py:150", "main train.py:16"}));
+      for (int i = 0; i < 3; ++i) s.alloc(60 * kMiB, s.forward(1));
+      s.run_out(60 * kMiB, 10 * kMiB, s.forward(2));
+    });
+  };
+  const Finding f = run(4).finding("capacity");
+  EXPECT_EQ(headline_of(f.frames), "main train.py:16");
+  EXPECT_TRUE(says(f, "train.py:16 made a copy of those of train.py:12")) << f.summary;
+  ASSERT_FALSE(f.advice.empty());
+  EXPECT_EQ(f.advice[0].action, "move_copy");
+  EXPECT_EQ(f.advice[0].saves_bytes, 144 * kMiB);
+  EXPECT_FALSE(says(run(5).finding("capacity"), "copy")) << "other sizes";
+}
+
+TEST(Weights, LoadedWhileTheOldOnesLive) {
+  const Trace trace = Trace::on_card(kCard, [](Story& s, uint32_t) {
+    const uint32_t load = s.stack({"load_model serve.py:12", "swap serve.py:25"});
+    make_model(s, 20, load);
+    for (int i = 0; i < 20; ++i) s.free(s.alloc(4 * kMiB, s.forward(1, "answer serve.py:40")));
+    for (uint64_t i = 1; i <= 6; ++i) s.alloc(20 * i * kMiB, load);
+    s.run_out(140 * kMiB, 136 * kMiB, load);
+  });
+  const Finding f = trace.report().findings.front();
+  EXPECT_EQ(f.id, "capacity");
+  EXPECT_EQ(headline_of(f.frames), "load_model serve.py:12");
+  EXPECT_TRUE(says(f, "which made the same sizes twice (720.0 MiB and 420.0 MiB)")) << f.summary;
+  ASSERT_EQ(f.advice.size(), 1U);
+  EXPECT_EQ(f.advice[0].action, "free_old_weights");
+  EXPECT_EQ(f.advice[0].saves_bytes, 720 * kMiB);
+}
+
+// With other settings of the allocator one more tensor would fit, but more would have followed.
+TEST(Weights, OfAModelThatIsTooLarge) {
+  const Trace trace = Trace::on_card(kCard, [](Story& s, uint32_t) {
+    for (int i = 0; i < 100; ++i) s.alloc(9 * kMiB, moved(s, 12));
+    s.run_out(9 * kMiB, 18 * kMiB, moved(s, 12));
+  });
+  const Finding f = trace.finding("capacity");
+  EXPECT_TRUE(advises(f, "smaller_weights"));
+  EXPECT_FALSE(advises(f, "allocator_settings"));
+  EXPECT_FALSE(advises(f, "halve_batch"));
+}
+
+TEST(Weights, ThatTakeLittleAreNotTheCause) {
+  const Trace trace = Trace::on_card(kCard, [](Story& s, uint32_t) {
+    make_model(s, 4, moved(s, 12));
+    for (int i = 0; i < 6; ++i) s.alloc(60 * kMiB, s.forward(1));
+    s.run_out(60 * kMiB, 10 * kMiB, s.forward(2));
+  });
+  const Finding f = trace.finding("capacity");
+  EXPECT_FALSE(says(f, "weights")) << f.summary;
+  EXPECT_FALSE(advises(f, "smaller_weights"));
+}
+
+}  // namespace
+}  // namespace tidemark
