@@ -96,11 +96,14 @@ Groups groups_at(const DeviceEvidence& d, uint32_t event) {
   return groups;
 }
 
-// The largest group with the sizes of an earlier one.
-void find_copy(const DeviceEvidence& d, const Groups& groups, HeldWeights& held) {
+// The largest group with the sizes of an earlier one. All are alive: few are as large as
+// `least_bytes`.
+void find_copy(const DeviceEvidence& d, const Groups& groups, uint64_t least_bytes,
+               HeldWeights& held) {
   const auto compare = [&](const WeightsOfLine& group) {
-    if (group.bytes <= held.copy.bytes) return;
+    if (group.bytes < least_bytes || group.bytes <= held.copy.bytes) return;
     for (const WeightsOfLine& earlier : groups.weights) {
+      if (earlier.bytes < group.bytes / 10 * 9) continue;
       if (earlier.rows.front() >= group.rows.front() || !has_sizes_of(d, group, earlier)) continue;
       held.copy = group;
       held.original = earlier;
@@ -125,10 +128,10 @@ std::string place(const Dictionary& names, const WeightsOfLine& weights) {
 
 }  // namespace
 
-HeldWeights weights_held_at(const DeviceEvidence& d, uint32_t event) {
+HeldWeights weights_held_at(const DeviceEvidence& d, uint32_t event, uint64_t least_copy_bytes) {
   HeldWeights held;
   const Groups groups = groups_at(d, event);
-  find_copy(d, groups, held);
+  find_copy(d, groups, least_copy_bytes, held);
   const auto count = [&](const WeightsOfLine& group) {
     held.bytes += group.bytes;
     const auto same = std::find_if(held.lines.begin(), held.lines.end(),

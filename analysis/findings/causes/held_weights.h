@@ -20,16 +20,16 @@ struct WeightsOfLine {
 struct HeldWeights {
   uint64_t bytes = 0;
   std::vector<WeightsOfLine> lines;  // the largest first
-  // Blocks of the same sizes as earlier weights that are alive, too, and these; empty: there are
-  // none.
+  // The largest blocks of the same sizes as earlier weights that are alive, too, and these; empty:
+  // there are none as large as asked for.
   WeightsOfLine copy;
   WeightsOfLine original;
 
   bool has_copy() const { return copy.bytes != 0; }
 };
 
-// What is alive after an event.
-HeldWeights weights_held_at(const DeviceEvidence& d, uint32_t event);
+// What is alive after an event. A smaller copy than `least_copy_bytes` is not looked for.
+HeldWeights weights_held_at(const DeviceEvidence& d, uint32_t event, uint64_t least_copy_bytes);
 
 // "weights take 2.5 GiB, which the batch does not change: 2.3 GiB of train.py:14, ..."
 std::string weights_text(const Dictionary& names, const HeldWeights& weights);

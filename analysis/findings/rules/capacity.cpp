@@ -170,9 +170,9 @@ std::optional<Advice> free_the_card(const Evidence& evidence, const DeviceEviden
 // more than the request that failed.
 std::optional<HeldWeights> filled_by_weights(const DeviceEvidence& d, uint32_t event,
                                              uint64_t requested) {
-  HeldWeights weights = weights_held_at(d, event);
-  if (weights.lines.empty() || d.limit.bytes == 0) return std::nullopt;
-  if (weights.copy.bytes < std::max(requested, d.limit.bytes / 10)) weights.copy = {};
+  if (d.limit.bytes == 0) return std::nullopt;
+  HeldWeights weights = weights_held_at(d, event, std::max(requested, d.limit.bytes / 10));
+  if (weights.lines.empty()) return std::nullopt;
   if (!weights.has_copy() && weights.bytes <= d.limit.bytes / 2) return std::nullopt;
   return weights;
 }
