@@ -131,6 +131,15 @@ StackRole role_of(Sign sign) {
 
 }  // namespace
 
+StackRole role_without_frames(const ProcessModel& process) {
+  const Dictionary& names = process.names;
+  bool python = false;
+  for (uint32_t f = 0; f < names.frame_count() && !python; ++f) {
+    python = names.string(names.frame(f).file).ends_with(".py");
+  }
+  return python && !freed_lack_stacks(process) ? StackRole::kBackward : StackRole::kNone;
+}
+
 StackRoles::StackRoles(const ProcessModel& process) {
   const Dictionary& names = process.names;
   // A stack's parent may have any id: find the signs of single frames first, then memoize each
@@ -140,7 +149,6 @@ StackRoles::StackRoles(const ProcessModel& process) {
   std::vector<uint8_t> done(count, 0);
   callers_.assign(count, 0);
   std::vector<uint32_t> chain;
-  bool python = false;
   for (uint32_t id = 1; id < count; ++id) {
     chain.clear();
     uint32_t at = id;
@@ -154,7 +162,6 @@ StackRoles::StackRoles(const ProcessModel& process) {
       const Frame& f = names.frame(names.stack(*it).frame);
       const std::string_view file = names.string(f.file);
       const bool is_python = file.ends_with(".py");
-      python = python || is_python;
       // A node of autograd's graph replaces the frames of the backward pass, which has no Python
       // frames.
       const Sign own = f.kind == FrameKind::kAutograd ? Sign::kBackward
@@ -173,7 +180,7 @@ StackRoles::StackRoles(const ProcessModel& process) {
   }
   roles_.resize(std::max<size_t>(count, 1));
   for (size_t id = 0; id < count; ++id) roles_[id] = role_of(sign[id]);
-  roles_[0] = python && !freed_lack_stacks(process) ? StackRole::kBackward : StackRole::kNone;
+  roles_[0] = role_without_frames(process);
 }
 
 }  // namespace tidemark

@@ -23,12 +23,15 @@ enum class StackRole : uint8_t {
   kNone,           // not known: no stacks were recorded
 };
 
+// Of a stack without frames, without reading the others: where there are Python frames, it is the
+// backward pass, whose threads run C++ only. This says nothing where no freed block has a stack:
+// then only the state at the end named them.
+StackRole role_without_frames(const ProcessModel& process);
+
 class StackRoles {
  public:
   StackRoles() = default;
-  // Reads every stack of the process. Where other stacks have Python frames, a stack without frames
-  // is the backward pass: its threads run C++ only. This says nothing where no freed block has a
-  // stack: then only the state at the end named them.
+  // Reads every stack of the process.
   explicit StackRoles(const ProcessModel& process);
 
   StackRole of(uint32_t stack) const {

@@ -3,6 +3,7 @@
 
 #include <imgui.h>
 
+#include <optional>
 #include <string_view>
 
 #include "viewer/model/tables/tables.h"
@@ -22,6 +23,23 @@ inline constexpr ImGuiTableColumnFlags kFirst = kNumber | ImGuiTableColumnFlags_
 inline void number_cell(std::string_view t) {
   ImGui::TableNextColumn();
   text_right(t);
+}
+
+// Before the name of a row with others below it, which are shown or not; none: its space.
+inline void fold_mark(std::optional<bool> open) {
+  const float line = ImGui::GetTextLineHeight();
+  const ImVec2 middle = ImGui::GetCursorScreenPos() + ImVec2(px(5), line / 2);
+  const float r = px(4);
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  if (open && *open) {
+    draw.AddTriangleFilled(middle + ImVec2(-r, -r / 2), middle + ImVec2(r, -r / 2),
+                           middle + ImVec2(0, r), paint(theme().dim));
+  } else if (open) {
+    draw.AddTriangleFilled(middle + ImVec2(-r / 2, -r), middle + ImVec2(r, 0),
+                           middle + ImVec2(-r / 2, r), paint(theme().dim));
+  }
+  ImGui::Dummy({px(12), line});
+  ImGui::SameLine(0, 0);
 }
 
 // Calls draw(row) for the rows on the screen.

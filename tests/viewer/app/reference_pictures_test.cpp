@@ -47,6 +47,8 @@ struct Picture {
 
 constexpr const char* kServing = "(told)";  // a story instead of a file
 constexpr const char* kLayers = "(24 layers)";
+// With free memory in private pools.
+constexpr const char* kGraphs = "../../tests/data/snapshots/graphs.pickle.gz";
 
 constexpr Picture kPictures[] = {
     {"window_training", "torch/training.tier2.tmk", nullptr},
@@ -98,6 +100,8 @@ constexpr Picture kPictures[] = {
     {"tables_modules", kLayers, "tables:modules"},
     {"map_modules_light", kLayers, "map:module", false},
     {"stack_modules", kLayers, "stack:module:events"},
+    {"map_graph_pools_light", kGraphs, "map", false},
+    {"stack_graph_segments", kGraphs, "stack:segment:events"},
 };
 
 void PrintTo(const Picture& p, std::ostream* out) {

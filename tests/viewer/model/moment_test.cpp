@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <numeric>
+#include <set>
 #include <thread>
 
 #include "collector/trace_source.h"
@@ -13,7 +14,7 @@
 #include "tests/support/serving_story.h"
 #include "tests/support/synthetic_trace.h"
 #include "viewer/model/flame/flame_tree.h"
-#include "viewer/model/tables/tables.h"
+#include "viewer/model/tables/line_rows.h"
 #include "viewer/model/timeline/event_axis.h"
 #include "viewer/model/trace/loader.h"
 #include "viewer/model/trace/selection.h"
@@ -94,6 +95,24 @@ TEST(StateIndex, EqualsTheReplayFromTheStart) {
   }
 }
 
+// Each line is one row, which its stacks add up to.
+void check_lines(const TableSource& source) {
+  std::set<std::string> lines;
+  uint64_t bytes = 0;
+  for (const LineRow& r : line_rows(source, "", {}, {})) {
+    EXPECT_TRUE(lines.insert(r.line).second) << r.line << " twice";
+    bytes += r.sum.bytes;
+  }
+  EXPECT_EQ(bytes, source.state.totals.allocated);
+  uint64_t of_line = 0;
+  uint64_t of_stacks = 0;
+  for (const LineRow& r : line_rows(source, "", {}, lines)) {
+    if (r.stacks > 1) of_line += r.sum.bytes;
+    if (r.stacks == 0) of_stacks += r.sum.bytes;
+  }
+  EXPECT_EQ(of_line, of_stacks);
+}
+
 // Every recorded snapshot: at each checked instant, all views agree.
 class Recorded : public testing::TestWithParam<std::string> {};
 
@@ -140,8 +159,9 @@ TEST_P(Recorded, ViewsAgree) {
     }
     const TableSource source{m, moment.state, moment.layout, model.text_of(lane)};
     uint64_t by_stack = 0;
-    for (const StackRow& r : stack_rows(source, "", {})) by_stack += r.bytes;
+    for (const StackRow& r : stack_rows(source, "")) by_stack += r.bytes;
     EXPECT_EQ(by_stack, moment.state.totals.allocated);
+    check_lines(source);
     uint64_t by_category = 0;
     for (const CategoryRow& r : moment.live.categories) by_category += r.bytes;
     EXPECT_EQ(by_category, moment.state.totals.allocated);
@@ -151,6 +171,35 @@ TEST_P(Recorded, ViewsAgree) {
     }
     EXPECT_EQ(pending, moment.state.totals.pending());
   }
+}
+
+// The line that the report names is one row, however many stacks lead to it.
+TEST(Lines, EachStackSaysInWhatItDiffers) {
+  const auto loaded = load_model(TIDEMARK_TRACES "/torch/training.tier2.tmk");
+  ASSERT_TRUE(loaded);
+  const Lane& lane = (*loaded)->lanes[0];
+  const Moment moment = *make_moment(**loaded, {0, lane.memory->allocated_peak.event});
+  const TableSource source{*lane.memory, moment.state, moment.layout, (*loaded)->text_of(lane)};
+  const std::string line = "training  programs.py:33";
+  std::vector<LineRow> rows = line_rows(source, "", {}, {});
+  EXPECT_EQ(rows[0].text, line);
+  EXPECT_EQ(rows[0].stacks, 11U);
+  rows = line_rows(source, "", {}, {line});
+  std::set<std::string> texts;
+  for (size_t i = 1; i <= 11; ++i) {
+    EXPECT_EQ(rows[i].stacks, 0U);
+    EXPECT_TRUE(texts.insert(rows[i].text).second) << rows[i].text << " twice";
+    EXPECT_EQ(rows[i].text.find("programs.py"), std::string::npos) << "all are of this line";
+  }
+  for (const char* text : {"in the line itself",
+                           "in relu   via TransformerEncoderLayer.forward  transformer.py:956 > "
+                           "TransformerEncoderLayer._ff_block  transformer.py:981"}) {
+    EXPECT_TRUE(texts.contains(text)) << text;
+  }
+  // A search counts only the stacks that contain it.
+  rows = line_rows(source, "layer_norm", {}, {});
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0].text, line + "  in layer_norm");
 }
 
 INSTANTIATE_TEST_SUITE_P(Snapshots, Recorded,

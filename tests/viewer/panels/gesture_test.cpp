@@ -458,5 +458,37 @@ TEST_F(Gestures, ALongSetupIsLeftOutAtFirst) {
   EXPECT_FALSE(notes());
 }
 
+// A model is loaded, nothing happens for a long time, then a request fails, and the program waits.
+TEST_F(Gestures, WhatLedToAnErrorIsShownAtFirst) {
+  const auto open_with = [&](bool fails) {
+    shell_->set_model(told_model([fails](Story& s) {
+      for (int i = 0; i < 20; ++i) s.alloc(kMiB, s.setup());
+      s.tick(1'000'000'000);
+      for (int i = 0; i < 500; ++i) {
+        s.tick(100'000);
+        s.free(s.alloc(20 * kMiB, s.user(1)));
+      }
+      const uint64_t last = s.alloc(20 * kMiB, s.user(2));
+      if (fails) s.run_out(100 * kMiB, 0, s.user(3));
+      s.tick(2'000'000'000);
+      s.free(last);
+    }));
+    frame(6);
+  };
+  open_with(true);
+  const VisibleRange seen = selection().view.range();
+  const double error = since_start(model(), model().ooms.front().time_ns);
+  EXPECT_LT(seen.span(), model().span_ns() / 10);
+  EXPECT_LT(seen.begin, error);
+  EXPECT_GT(seen.end, error);
+  const std::string note = without_spaces("beginning and end left out: press F for all");
+  EXPECT_NE(read_window(TimelinePanel::kTitle).find(note), std::string::npos);
+  key(ImGuiKey_F);
+  EXPECT_TRUE(selection().view.shows_all());
+  EXPECT_EQ(read_window(TimelinePanel::kTitle).find(note), std::string::npos);
+  open_with(false);
+  EXPECT_TRUE(selection().view.shows_end()) << "without an error the end is as good as the rest";
+}
+
 }  // namespace
 }  // namespace tidemark::view

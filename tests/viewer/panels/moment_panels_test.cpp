@@ -99,6 +99,76 @@ TEST_F(MomentPanels, TheStacksOfALineAreOneRow) {
       << read_window("");
 }
 
+TEST_F(MomentPanels, ALineOfTheTableIsOpenedToItsStacks) {
+  shell_->set_model(told_model([](Story& s) {
+    s.alloc(50 * kMiB, s.user(7));
+    for (const char* library : {"relu", "linear", "dropout"}) {
+      const std::string inside = library + std::string(" site-packages/torch/nn/functional.py:5");
+      s.alloc(20 * kMiB, s.stack({inside, "train train.py:10"}));
+    }
+  }));
+  show("tables");
+  const TablesPanel& tables = shell_->panels().tables;
+  EXPECT_EQ(tables.rows_shown(), 2U);
+  EXPECT_TRUE(reads("", "train  train.py:10  3 call stacks")) << read_window("");
+  for (float y = 60; y < 120 && tables.rows_shown() == 2; y += 6) click({60, y});
+  EXPECT_EQ(tables.rows_shown(), 5U);
+  for (const char* library : {"relu", "linear", "dropout"}) {
+    EXPECT_TRUE(reads("", std::string("in ") + library)) << read_window("");
+  }
+  // The legend of their colours has one row for them, too.
+  selection().colouring.by = ColourBy::kStack;
+  show("map");
+  EXPECT_TRUE(reads("", "train  train.py:10 60.0 MiB")) << read_window("");
+}
+
+// What is free in a private pool is of no use to others.
+TEST_F(MomentPanels, TheMapTellsWhatIsFreeInPrivatePools) {
+  open_file(TIDEMARK_TEST_DATA "/snapshots/graphs.pickle.gz");
+  const Moment& moment = selection().cursor.moment(model());
+  const AllocationHistory& memory = *model().lanes[0].memory;
+  uint64_t of_pools = 0;
+  for (const Hole& hole : moment.state.holes) {
+    const SegmentRange& segment = moment.state.segments[hole.segment];
+    if (memory.segment_changes[segment.change].pool != 0) of_pools += hole.size_bytes;
+  }
+  ASSERT_GT(of_pools, 0U);
+  const uint64_t common = moment.state.free_bytes() - of_pools;
+  show("map");
+  EXPECT_TRUE(reads("", size_text(common) + " free in the default pool" + size_text(of_pools) +
+                            " free in private pools, for them only"))
+      << read_window("");
+  EXPECT_TRUE(reads("", "1.0 MiB free, for pool 1 only")) << read_window("");
+  shell_->panels().be_patient();
+  show("stack:segment");
+  EXPECT_TRUE(reads("", "free in the default pool " + size_text(common) + "free in private pools " +
+                            size_text(of_pools)))
+      << read_window("");
+  EXPECT_TRUE(reads("", "pool 1, 0x7f152c000000")) << read_window("");
+  open_file(TIDEMARK_TEST_DATA "/snapshots/default.pickle.gz");
+  show("map");
+  EXPECT_FALSE(reads("", "private pools")) << "there are none";
+}
+
+// However narrow the panel, the size of the largest hole is there, and whole.
+TEST_F(MomentPanels, TheLabelOfTheLargestHoleIsNotCut) {
+  for (const float width : {1400.0F, 700.0F, 420.0F, 300.0F, 240.0F}) {
+    ImGui::GetIO().DisplaySize = {width, 600};
+    for (const char* snapshot : {"graphs", "oom_fraction", "streams"}) {
+      open_file(TIDEMARK_TEST_DATA "/snapshots/" + std::string(snapshot) + ".pickle.gz");
+      show("map");
+      const std::string size =
+          size_text(selection().cursor.moment(model()).state.largest_hole_bytes());
+      EXPECT_NE(read_window("##rows").find(without_spaces(size)), std::string::npos)
+          << snapshot << " at " << width << ": " << read_window("##rows");
+      std::vector<Letter> letters = drawn_letters();
+      std::erase_if(letters,
+                    [](const Letter& l) { return l.window.find("##rows") == std::string::npos; });
+      EXPECT_TRUE(cut_letters(letters).empty()) << snapshot << " at " << width;
+    }
+  }
+}
+
 TEST_F(MomentPanels, TheCurveOfTheWholeRunIsBesideAKeptWindow) {
   const auto tell = [](bool window) {
     return told_model([window](Story& s) {
@@ -277,8 +347,15 @@ TEST_F(MomentPanels, AnErrorHasTheNumbersOfTheReport) {
     frame(4);
     EXPECT_FALSE(reads("", "requested 0 B"));
     if (!lane.of_driver) {
-      EXPECT_TRUE(reads("", "allocated " + size_text(totals.allocated)));
-      EXPECT_TRUE(reads("", "reserved " + size_text(totals.reserved)));
+      // With more digits where they would read the same.
+      const auto told = [&](const std::string& name, uint64_t bytes) {
+        return reads("", name + size_text(bytes)) ||
+               reads("", name + size_texts(bytes, totals.allocated).first) ||
+               reads("", name + size_texts(bytes, totals.requested).first) ||
+               reads("", name + size_texts(bytes, totals.reserved).first);
+      };
+      EXPECT_TRUE(told("allocated ", totals.allocated)) << read_window("");
+      EXPECT_TRUE(told("reserved ", totals.reserved)) << read_window("");
     }
   }
 }
@@ -451,7 +528,7 @@ TEST_F(MomentPanels, PrivatePoolsOfSegmentsAreNamed) {
   }
   show("map");
   EXPECT_TRUE(reads("##rows", "% used private pool 1, stream 0x3b0f6070")) << read_window("##rows");
-  EXPECT_TRUE(reads("##rows", "largest hole 20.0 MiB, one of 3, in private pool 1"));
+  EXPECT_TRUE(reads("##rows", "largest hole 20.0 MiB, one of 3, for private pool 1 only"));
   show("tables:segments");
   EXPECT_TRUE(reads("", "private pool 1, stream 0x3b0f6070")) << read_window("");
   ImGui::GetIO().DisplaySize = {640, 480};

@@ -8,9 +8,11 @@
 #include "tests/support/panel_fixture.h"
 #include "tests/support/rank_trace.h"
 #include "tests/support/scratch_directory.h"
+#include "tests/support/serving_story.h"
 #include "viewer/model/compare/change_rows.h"
 #include "viewer/model/flame/flame_tree.h"
 #include "viewer/model/ranks/rank_heat.h"
+#include "viewer/model/ranks/steps_apart.h"
 #include "viewer/model/trace/loader.h"
 
 namespace tidemark::view {
@@ -415,6 +417,50 @@ TEST_F(Ranks, TheRankThatPartedIsNotSaidToBeAlwaysAbove) {
       read_window("").find(without_spaces("rank 2 is mostly above the median of the ranks from")),
       std::string::npos)
       << read_window("");
+  EXPECT_NE(read_window("").find(without_spaces("rank 2 apart since +10.152 s")), std::string::npos)
+      << "in the heat map: " << read_window("");
+  shell_->panels().ranks.curves = true;
+  frame(4);
+  EXPECT_NE(read_window("").find(without_spaces("apart since +10.152 s")), std::string::npos);
+}
+
+// Snapshots have no common clock, but their ranks run the same steps.
+TEST_F(Ranks, WithoutAClockTheStepSaysSinceWhen) {
+  open_file(TIDEMARK_TEST_DATA "/scenarios/larger_images_on_one_rank.bad");
+  const RankComparison& c = model().report.comparison;
+  ASSERT_TRUE(c.divergence.found);
+  const RankRows rows = RankRows::of(model());
+  const Lane& guilty = model().lanes[rows.lanes[rows.of_rank(c.divergence.rank)]];
+  const Lane& typical = model().lanes[rows.lanes[rows.of_rank(c.typical.rank)]];
+  const auto apart = steps_apart(model(), guilty, typical);
+  ASSERT_TRUE(apart);
+  EXPECT_GT(apart->bytes, apart->other_bytes);
+  EXPECT_FALSE(steps_apart(model(), typical, guilty)) << "it is below";
+  EXPECT_FALSE(steps_apart(model(), guilty, guilty)) << "it is the same";
+}
+
+// As many digits as it takes to see which is larger.
+TEST_F(Ranks, PeaksThatDifferDoNotReadTheSame) {
+  constexpr uint64_t kGiB = uint64_t{1} << 30;
+  const auto close = std::const_pointer_cast<Model>(load("ranks/guilty4"));
+  close->report.comparison.highest.bytes = 5 * kGiB + 20 * kMiB;
+  close->report.comparison.typical.bytes = 5 * kGiB;
+  shell_->set_model(close);
+  shell_->show_only("ranks");
+  frame(4);
+  EXPECT_NE(read_window("").find(without_spaces("the highest peak, 5.02 GiB; 5.00 GiB is typical")),
+            std::string::npos)
+      << read_window("");
+  const auto told = [](uint64_t bytes) {
+    return told_model([bytes](Story& s) { s.alloc(bytes, s.user(7)); });
+  };
+  shell_->set_model(told(5 * kGiB + 20 * kMiB));
+  shell_->set_other(told(5 * kGiB));
+  ASSERT_TRUE(shell_->show_only("compare"));
+  frame(6);
+  for (const char* bytes : {"5.02 GiB", "5.00 GiB"}) {
+    EXPECT_NE(read_window("").find(without_spaces(bytes)), std::string::npos) << read_window("");
+  }
 }
 
 }  // namespace

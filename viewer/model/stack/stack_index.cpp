@@ -136,14 +136,21 @@ void group_by_module(const ProcessModel& process, const AllocationHistory& memor
       out);
 }
 
-// Before torch 2.12, only segments say which private pool they are of.
-void group_by_pool_and_stream(const AllocationHistory& memory, StackIndex& out) {
-  const BlockGroups segments = segment_groups(memory);
-  std::vector<uint32_t> pools(size_t{segments.count} + 1);  // the last: in no known segment
+// Of each group of segments; 0: of none.
+std::vector<uint32_t> pools_of(const AllocationHistory& memory, const BlockGroups& segments) {
+  std::vector<uint32_t> pools(segments.count);
   for (size_t row = 0; row < memory.segment_changes.size(); ++row) {
     uint32_t& pool = pools[segments.of_change[row]];
     pool = std::max(pool, memory.segment_changes[row].pool);
   }
+  return pools;
+}
+
+// Before torch 2.12, only segments say which private pool they are of.
+void group_by_pool_and_stream(const AllocationHistory& memory, StackIndex& out) {
+  const BlockGroups segments = segment_groups(memory);
+  std::vector<uint32_t> pools = pools_of(memory, segments);
+  pools.push_back(0);  // in no known segment
   group_each_block(
       memory,
       [&](uint32_t b, const Allocation& a) {
@@ -222,8 +229,11 @@ void group_blocks(const Model& model, const Lane& lane, bool categories_known, S
         const SegmentChange*& change = first[out.groups.of_change[row]];
         if (change == nullptr) change = &memory.segment_changes[row];
       }
-      for (const SegmentChange* c : first) {
-        out.names.push_back(fmt::format("segment {:#x}", c->address));
+      out.pools = pools_of(memory, out.groups);
+      for (size_t g = 0; g < first.size(); ++g) {
+        out.names.push_back(out.pools[g] == 0
+                                ? fmt::format("segment {:#x}", first[g]->address)
+                                : fmt::format("pool {}, {:#x}", out.pools[g], first[g]->address));
       }
       break;
     }

@@ -37,12 +37,14 @@ struct StackIndex {
   LifeUnit life = LifeUnit::kTime;
   BlockGroups groups;
   std::vector<std::string> names;  // of the groups
+  std::vector<uint32_t> pools;     // of segments: the private pool of each, or 0
   bool are_categories = false;     // the groups
   std::vector<Rgb> colours;
   std::shared_ptr<const LifeTree> lives;
   std::unique_ptr<const GroupTotals> totals;
 
   const AllocationHistory& memory() const { return *lane->memory; }
+  bool is_private(uint32_t group) const { return group < pools.size() && pools[group] != 0; }
   Curve curve() const { return groups.are_segments() ? Curve::kReserved : Curve::kAllocated; }
   // The name of a group; for the drawing thread only.
   std::string title_of(uint32_t group) const;

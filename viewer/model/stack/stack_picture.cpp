@@ -66,6 +66,7 @@ struct BandPaint {
   uint32_t fill = 0;
   uint32_t edge = 0;
   bool hatched = false;
+  bool crossed = false;  // hatched both ways: the free part of a private pool
 };
 
 class Painter {
@@ -116,7 +117,8 @@ class Painter {
                                                           : picture_->wish.search.empty();
       const uint32_t alpha = bright ? 255 : 64;
       paints_.push_back({rgba(colour, alpha), rgba(shade(colour, -0.3), alpha),
-                         band.kind == BandKind::kFree || band.kind == BandKind::kPending});
+                         band.kind == BandKind::kFree || band.kind == BandKind::kPending,
+                         band.kind == BandKind::kFree && index.is_private(band.group)});
     }
   }
 
@@ -138,7 +140,8 @@ class Painter {
       const BandPaint& p = paints_[c.slice_bands[k]];
       if (p.hatched) {
         for (size_t y = above; y < below; ++y) {
-          const bool line = (x + y) % kHatchPx < 2;
+          const bool line =
+              (x + y) % kHatchPx < 2 || (p.crossed && (x + (height_ - y)) % kHatchPx < 2);
           out[y] = line ? p.fill : (p.fill & 0xFFFFFFU) | (p.fill >> 26) << 24;
         }
       } else {

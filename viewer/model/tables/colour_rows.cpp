@@ -2,15 +2,20 @@
 
 #include <algorithm>
 #include <map>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "analysis/wording.h"
 #include "viewer/model/owner_names.h"
 #include "viewer/model/tables/category_text.h"
+#include "viewer/model/tables/line_rows.h"
 
 namespace tidemark::view {
 
 namespace {
+
+constexpr size_t kColoursOfLine = 3;  // more would hide its name
 
 // One row for each key of a live block.
 template <typename KeyOf, typename RowOf>
@@ -40,13 +45,27 @@ std::vector<ColourRow> category_rows(const Model& model, const Lane& lane, const
   return rows;
 }
 
-std::vector<ColourRow> stack_rows(const FrameText& text, const Moment& moment, size_t most) {
+// A line in one row, with the colours of its stacks.
+std::vector<ColourRow> line_rows(const FrameText& text, const Moment& moment) {
   std::vector<ColourRow> rows;
-  for (size_t i = 0; i < std::min(most, moment.live.stacks.size()); ++i) {
-    const StackRow& row = moment.live.stacks[i];
-    rows.push_back({stack_colour(row.stack),
-                    std::string(text.headline(row.stack, row.before_recording)), row.bytes});
+  std::unordered_map<std::string_view, size_t> places;
+  for (const StackRow& stack : moment.live.stacks) {
+    const std::string_view line = line_of(text, stack);
+    const auto [place, added] = places.try_emplace(line, rows.size());
+    const Rgb colour = stack_colour(stack.stack);
+    if (added) {
+      rows.push_back({colour, std::string(line), stack.bytes});
+      continue;
+    }
+    ColourRow& row = rows[place->second];
+    row.bytes += stack.bytes;
+    if (colour != row.colour && row.others.size() + 1 < kColoursOfLine &&
+        std::find(row.others.begin(), row.others.end(), colour) == row.others.end()) {
+      row.others.push_back(colour);
+    }
   }
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const ColourRow& a, const ColourRow& b) { return a.bytes > b.bytes; });
   return rows;
 }
 
@@ -87,7 +106,7 @@ std::vector<ColourRow> colour_rows(const Model& model, ColourBy by, const Moment
       rows = category_rows(model, lane, moment);
       break;
     case ColourBy::kStack:
-      rows = stack_rows(model.text_of(lane), moment, most);
+      rows = line_rows(model.text_of(lane), moment);
       break;
     case ColourBy::kModule:
       rows = module_rows(process, lane, moment);

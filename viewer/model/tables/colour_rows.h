@@ -13,6 +13,7 @@ struct ColourRow {
   Rgb colour;
   std::string name;
   uint64_t bytes = 0;
+  std::vector<Rgb> others{};  // of a line with several call stacks: the colours of the next ones
 };
 
 // At most this many, most bytes first; pending frees are not counted. None of age and size, whose

@@ -87,37 +87,15 @@ std::vector<uint32_t> allocation_rows(const TableSource& source,
   return rows;
 }
 
-std::vector<StackRow> stack_rows(const TableSource& source, const std::string& filter,
-                                 SortBy sort) {
+std::vector<StackRow> stack_rows(const TableSource& source, const std::string& filter) {
   const std::string wanted = lower_case(filter);
-  const LiveSums sums = sums_of_live(source.memory, source.text.names(), source.state);
-  std::vector<StackRow> rows;
-  for (const StackRow& row : sums.stacks) {
-    const auto is_found_in_headline = [&] {
-      const std::string_view head = source.text.headline(row.stack, row.before_recording);
-      return head.find(wanted) != std::string_view::npos;
-    };
-    if (source.text.matches(row.stack, wanted) || is_found_in_headline()) rows.push_back(row);
-  }
-  const bool down = sort.descending;
-  switch (static_cast<StackColumn>(sort.column)) {
-    case StackColumn::kSize:
-    case StackColumn::kShare:
-      sort_rows(rows, down, [](const StackRow& r) { return r.bytes; });
-      break;
-    case StackColumn::kCount:
-      sort_rows(rows, down, [](const StackRow& r) { return r.count; });
-      break;
-    case StackColumn::kLargest:
-      sort_rows(rows, down, [](const StackRow& r) { return r.largest; });
-      break;
-    case StackColumn::kWhere:
-      sort_rows(rows, down, [&](const StackRow& r) {
-        return source.text.headline(r.stack, r.before_recording);
-      });
-      break;
-  }
-  return rows;
+  LiveSums sums = sums_of_live(source.memory, source.text.names(), source.state);
+  std::erase_if(sums.stacks, [&](const StackRow& row) {
+    if (source.text.matches(row.stack, wanted)) return false;
+    const std::string_view head = source.text.headline(row.stack, row.before_recording);
+    return head.find(wanted) == std::string_view::npos;
+  });
+  return std::move(sums.stacks);
 }
 
 std::vector<ModuleRow> module_rows(const ProcessModel& process, const AllocationHistory& memory,

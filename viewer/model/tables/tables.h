@@ -71,7 +71,8 @@ std::vector<uint32_t> allocation_rows(const TableSource& source, const std::stri
 std::vector<uint32_t> allocation_rows(const TableSource& source,
                                       const std::vector<uint32_t>& blocks,
                                       const std::string& filter, SortBy sort);
-std::vector<StackRow> stack_rows(const TableSource& source, const std::string& filter, SortBy sort);
+// Those whose stack contains `filter`, most bytes first.
+std::vector<StackRow> stack_rows(const TableSource& source, const std::string& filter);
 // The tree of nn.Modules: those whose path contains `filter`, and those around them.
 std::vector<ModuleRow> module_rows(const ProcessModel& process, const AllocationHistory& memory,
                                    const MemoryState& state, const std::string& filter);

@@ -43,15 +43,21 @@ uint32_t lane_with_highest_peak(const Model& model) {
   return static_cast<uint32_t>(highest - model.lanes.begin());
 }
 
-// When the first of the lanes has had one of a hundred of its events; the end where there are none.
-double begin_of_activity(const Model& model) {
-  double begin = model.span_ns();
+// The time in which all lanes have had nearly all of their events; empty where there are none.
+// Where a request failed, this is about what led to it: a tenth of the events, as of a model that
+// was loaded long before, may be earlier.
+VisibleRange busy_part(const Model& model) {
+  const uint32_t share = model.ooms.empty() ? 100 : 10;
+  VisibleRange part{model.span_ns(), 0};
   for (const Lane& lane : model.lanes) {
-    const uint32_t count = lane.memory->event_count();
+    const AllocationHistory& memory = *lane.memory;
+    const uint32_t count = memory.event_count();
     if (count == 0) continue;
-    begin = std::min(begin, since_start(model, lane.memory->time_ns[count / 100]));
+    const uint32_t last = count - 1;
+    part.begin = std::min(part.begin, since_start(model, memory.time_ns[count / share]));
+    part.end = std::max(part.end, since_start(model, memory.time_ns[last - count / 100]));
   }
-  return begin;
+  return part;
 }
 
 }  // namespace
@@ -75,13 +81,17 @@ bool Selection::poll() {
 void Selection::show_at_first(const Model& model) {
   view.fit();
   if (model.job != nullptr || comparison.other() != nullptr) return;
-  double begin = std::min(begin_of_activity(model), cursor.time(model));
-  if (!model.ooms.empty()) {
-    begin = std::min(begin, since_start(model, model.ooms.front().time_ns));
-  }
-  if (begin <= view.length_ns() / 2 || begin >= view.length_ns()) return;
-  constexpr double kBefore = 0.05;  // of the rest, so that the first allocation is seen to rise
-  view.leave_out_before(begin - kBefore * (view.length_ns() - begin));
+  VisibleRange part = busy_part(model);
+  const auto include = [&](double time) {
+    part.begin = std::min(part.begin, time);
+    part.end = std::max(part.end, time);
+  };
+  include(cursor.time(model));
+  for (const OomPoint& oom : model.ooms) include(since_start(model, oom.time_ns));
+  // What comes after an error did not lead to it.
+  if (model.ooms.empty()) part.end = view.length_ns();
+  if (part.span() <= 0 || part.span() > view.length_ns() * 2 / 3) return;
+  view.leave_out_rest(part.begin, part.end);
 }
 
 void Selection::reset(const Model& model) {

@@ -60,11 +60,11 @@ class Selection {
   // Once per frame. True: the memory at the cursor or at the reference has been made.
   bool poll();
 
-  // The whole trace; without its beginning where that takes most of the width and has hardly any
-  // event, and neither the cursor nor an error.
+  // The whole trace; without its beginning, and without its end after an error, where they take
+  // more than a third of the width and have hardly any event, and neither the cursor nor an error.
   void show_at_first(const Model& model);
   // Whether the view is still that of show_at_first(), or of the whole trace.
-  bool is_view_untouched() const { return view.shows_all() || view.leaves_out_beginning(); }
+  bool is_view_untouched() const { return view.shows_all() || view.leaves_out_rest(); }
   // Shows the trace as show_at_first() does, with the cursor at Model::oom_to_show(), else at the
   // peak.
   void reset(const Model& model);

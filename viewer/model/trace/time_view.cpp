@@ -26,9 +26,11 @@ void TimeView::show(double begin, double end) {
   range_ = {at - span / 2, at + span / 2};
 }
 
-void TimeView::leave_out_before(double begin) {
-  show(begin, length_ns_ + kMargin * (length_ns_ - begin));
-  left_out_ = range_.begin;
+void TimeView::leave_out_rest(double begin, double end) {
+  constexpr double kBefore = 0.05;  // so that the first allocation is seen to rise
+  const double span = end - begin;
+  show(begin - kBefore * span, end + kMargin * span);
+  part_ = range_;
 }
 
 void TimeView::zoom(double at, double factor) {

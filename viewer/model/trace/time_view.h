@@ -19,10 +19,10 @@ class TimeView {
   void set_length(double ns) { length_ns_ = ns; }
 
   void fit() { range_ = whole(); }
-  // All but the time before this.
-  void leave_out_before(double begin);
+  // This part at first, with a margin on both sides; the quiet rest is left out.
+  void leave_out_rest(double begin, double end);
   // Whether that is what is still shown.
-  bool leaves_out_beginning() const { return range_.begin == left_out_ && shows_end(); }
+  bool leaves_out_rest() const { return range_.begin == part_.begin && range_.end == part_.end; }
   // factor < 1 zooms in; `at` stays where it is.
   void zoom(double at, double factor);
   // By a share of what is shown.
@@ -36,7 +36,7 @@ class TimeView {
  private:
   VisibleRange range_;
   double length_ns_ = 1;
-  double left_out_ = -1e300;  // where the view began
+  VisibleRange part_{0, -1};  // of leave_out_rest()
 };
 
 }  // namespace tidemark::view

@@ -202,7 +202,7 @@ std::vector<std::string> losses_in(const TraceModel& trace, const Report& report
 // As the report decides it.
 std::string_view no_stack_text(const ProcessModel& process) {
   if (process.framework.empty() || process.is_state_only()) return kNoStackText;
-  return StackRoles(process).of(0) == StackRole::kBackward ? kNoPythonStackText : kNoStackText;
+  return role_without_frames(process) == StackRole::kBackward ? kNoPythonStackText : kNoStackText;
 }
 
 }  // namespace

@@ -296,9 +296,10 @@ void ComparePanel::draw_rows(const Model& model, Selection& selection) {
       text_right(signed_size_text(row.change()));
       ImGui::PopStyleColor();
       ImGui::TableNextColumn();
-      text_right(size_text(row.after));
+      const auto [now, then] = size_texts(row.after, row.before);
+      text_right(now);
       ImGui::TableNextColumn();
-      text_right(size_text(row.before));
+      text_right(then);
     }
   }
   ImGui::EndTable();

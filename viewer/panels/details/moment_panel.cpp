@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <string>
-#include <unordered_map>
 
 #include "analysis/insight/fragmentation.h"
 #include "analysis/names/stack_lines.h"
@@ -14,8 +13,8 @@
 #include "export/report/report_wording.h"
 #include "viewer/model/owner_names.h"
 #include "viewer/model/tables/category_text.h"
+#include "viewer/model/tables/line_rows.h"
 #include "viewer/model/tables/owner_text.h"
-#include "viewer/model/tables/tables.h"
 #include "viewer/model/ticks.h"
 #include "viewer/widgets/drawing.h"
 #include "viewer/widgets/fonts.h"
@@ -39,28 +38,6 @@ void draw_settings(const ProcessModel& process) {
   ImGui::TreePop();
 }
 
-// The stacks of one line as one row, with the largest of them. The largest line first.
-std::vector<StackRow> by_line(const FrameText& text, const std::vector<StackRow>& stacks) {
-  std::vector<StackRow> lines;
-  std::unordered_map<std::string_view, size_t> places;
-  for (const StackRow& row : stacks) {
-    const std::string_view line =
-        row.before_recording ? kBeforeRecordingText : std::string_view(text.line(row.stack));
-    const auto [place, added] = places.try_emplace(line, lines.size());
-    if (added) {
-      lines.push_back(row);
-      continue;
-    }
-    StackRow& sum = lines[place->second];
-    if (row.largest > sum.largest) sum.stack = row.stack;
-    sum.bytes += row.bytes;
-    sum.count += row.count;
-    sum.largest = std::max(sum.largest, row.largest);
-  }
-  sort_rows(lines, true, [](const StackRow& row) { return row.bytes; });
-  return lines;
-}
-
 }  // namespace
 
 void MomentPanel::update(const Model& model, Selection& selection) {
@@ -74,7 +51,7 @@ void MomentPanel::update(const Model& model, Selection& selection) {
   pinned_stacks_ =
       model.pinned[lane.process].stacks_at(selection.cursor.time_ns(model), kPinnedStacks);
   categories_ = moment.live.categories;
-  lines_ = by_line(model.text_of(lane), moment.live.stacks);
+  lines_ = sums_by_line(model.text_of(lane), moment.live.stacks);
 }
 
 std::vector<MomentPanel::Entry> MomentPanel::allocator_entries(const Lane& lane,
@@ -302,9 +279,7 @@ void MomentPanel::draw_lines(const Model& model, const Lane& lane, const Moment&
     const float column = px(84);
     ImGui::GetWindowDrawList()->AddText({at.x + column - width_of(bytes) - px(10), at.y + px(2)},
                                         paint(theme().text), bytes.c_str());
-    const std::string_view head = row.before_recording
-                                      ? kBeforeRecordingText
-                                      : std::string_view(model.text_of(lane).line(row.stack));
+    const std::string_view head = line_of(model.text_of(lane), row);
     ImGui::GetWindowDrawList()->AddText({at.x + column, at.y + px(2)}, paint(theme().text),
                                         fitted(head, width - column - px(4)).c_str());
     ImGui::Dummy({width, height});

@@ -178,9 +178,10 @@ void FindingsPanel::draw_oom(const Model& model, Selection& selection, const Sam
   }
   if (lane.memory->event_count() > 0) {
     const CurveValues now = lane.curves.values_after(oom.event);
-    std::string state = lane.of_driver ? fmt::format("held by this process: {}", size_text(now[0]))
-                                       : fmt::format("allocated {}, reserved {}", size_text(now[0]),
-                                                     size_text(now[2]));
+    const auto [allocated, reserved] = size_texts(now[0], now[2]);
+    std::string state = lane.of_driver
+                            ? fmt::format("held by this process: {}", size_text(now[0]))
+                            : fmt::format("allocated {}, reserved {}", allocated, reserved);
     if (oom.layer == Layer::kFramework) {
       state += ", free on the card " + size_text(oom.device_free_bytes);
     }

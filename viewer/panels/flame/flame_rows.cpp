@@ -3,6 +3,7 @@
 #include <imgui.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "analysis/wording.h"
 #include "viewer/model/ticks.h"
@@ -55,22 +56,8 @@ void FlameRows::draw_name(const FlameNode& node, uint32_t index, const FlameMatc
   const bool open = open_.contains(node.key) || (matches.any() && matches.inside[index]);
   const auto indent = px(kIndentPx) * static_cast<float>(std::min(node.depth, kMostIndents));
   ImGui::SetCursorPosX(ImGui::GetCursorPosX() + indent);
-  const ImVec2 at = ImGui::GetCursorScreenPos();
-  const float line = ImGui::GetTextLineHeight();
+  fold_mark(leaf ? std::nullopt : std::optional(open));
   ImDrawList& draw = *ImGui::GetWindowDrawList();
-  if (!leaf) {
-    const ImVec2 middle = at + ImVec2(px(5), line / 2);
-    const float r = px(4);
-    if (open) {
-      draw.AddTriangleFilled(middle + ImVec2(-r, -r / 2), middle + ImVec2(r, -r / 2),
-                             middle + ImVec2(0, r), paint(theme().dim));
-    } else {
-      draw.AddTriangleFilled(middle + ImVec2(-r / 2, -r), middle + ImVec2(r, 0),
-                             middle + ImVec2(-r / 2, r), paint(theme().dim));
-    }
-  }
-  ImGui::Dummy({px(12), line});
-  ImGui::SameLine(0, 0);
   swatch(colour);
   const bool found = !matches.any() || matches.here[index];
   text_in_colour(found ? theme().text : theme().dim,

@@ -114,6 +114,16 @@ void RankCurvesView::draw_one(const Model& model, Selection& selection, const Ra
   draw.AddRectFilled(area.min, area.max, paint(theme().raised, 130), px(3));
   draw.PushClipRect(area.min, area.max, true);
   draw_values(model, index, area, outlier ? theme().bad : value_colour(options_.value));
+  const Divergence& parted = model.report.comparison.divergence;
+  if (parted.time_ns && rows.of_rank(parted.rank) == row) {
+    const double since = since_start(model, *parted.time_ns);
+    const float x = area.x(since);
+    draw_dashes(draw, {x, area.min.y}, {x, area.max.y}, paint(theme().bad), px(5), px(1.5F));
+    if (x >= area.min.x && x <= area.max.x) {
+      draw_flag(draw, {x, area.max.y - px(2)}, area.min.x, area.max.x, theme().bad,
+                "apart since " + instant_text(since, model.span_ns()));
+    }
+  }
   draw_cursor_lines(model, selection, area);
   const std::string peak = size_text(RankRows::peak_of(lane, options_.value));
   const float pad = px(6);

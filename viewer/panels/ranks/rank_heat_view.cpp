@@ -207,6 +207,25 @@ void RankHeatView::draw_waits(const Model& model, const RankRows& rows, const Gr
   draw.PopClipRect();
 }
 
+void RankHeatView::draw_parting(const Model& model, const RankRows& rows, const Grid& grid) const {
+  const Divergence& parted = model.report.comparison.divergence;
+  const size_t row = rows.of_rank(parted.rank);
+  if (!parted.time_ns || row == SIZE_MAX) return;
+  const PlotArea& area = grid.area;
+  const double since = since_start(model, *parted.time_ns);
+  const float x = area.x(since);
+  if (x < area.min.x || x > area.max.x) return;
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  draw_dashes(draw, {x, area.min.y}, {x, area.max.y}, paint(theme().bad), px(5), px(1.5F));
+  const std::string label =
+      fmt::format("{} apart since {}", rows.name(model, row), instant_text(since, model.span_ns()));
+  // Above its row, or in it where there is none.
+  const float line = ImGui::GetFontSize() + px(4);
+  if (grid.height() < line) return;
+  const float bottom = row == 0 ? grid.y(row) + line + px(3) : grid.y(row) - px(2);
+  draw_flag(draw, {x, bottom}, area.min.x, area.max.x, theme().bad, label);
+}
+
 void RankHeatView::draw_scale(ImVec2 min, ImVec2 max, float most_x) const {
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const std::string half = size_text(top_bytes_ / 2);
@@ -306,6 +325,7 @@ bool RankHeatView::draw(const Model& model, Selection& selection, const RankRows
   draw_time_axis(model, selection.cursor, axis_ticks(selection.view.range(), width),
                  {at, at + ImVec2(width, px(kAxisPx)), selection.view.range(), 1});
   draw_waits(model, rows, grid);
+  draw_parting(model, rows, grid);
   draw_names(model, selection, rows, grid);
   draw_cursor_lines(model, selection, area);
   const float below = area.max.y + px(6);

@@ -44,6 +44,8 @@ class RankHeatView {
   void draw_names(const Model& model, const Selection& selection, const RankRows& rows,
                   const Grid& grid) const;
   void draw_waits(const Model& model, const RankRows& rows, const Grid& grid) const;
+  // Since when the rank that stands out does.
+  void draw_parting(const Model& model, const RankRows& rows, const Grid& grid) const;
   void draw_scale(ImVec2 min, ImVec2 max, float most_x) const;
   void draw_keys(ImVec2 at, float height, float most_x) const;
   void explain_cell(const Model& model, const RankRows& rows, const Grid& grid, size_t row) const;

@@ -7,6 +7,7 @@
 
 #include "analysis/wording.h"
 #include "export/report/rank_report.h"
+#include "viewer/model/ranks/steps_apart.h"
 #include "viewer/panels/timeline/time_axis.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"
@@ -75,21 +76,34 @@ void RanksPanel::draw_compare_button(const Model& model, Selection& selection) {
   explain("Both curves in one plot, and what is live in one but not in the other.");
 }
 
+void RanksPanel::draw_since_step(const Model& model, float room) {
+  const RankComparison& c = model.report.comparison;
+  const size_t guilty = rows_.of_rank(c.divergence.rank);
+  const size_t typical = rows_.of_rank(c.typical.rank);
+  if (guilty == SIZE_MAX || typical == SIZE_MAX) return;
+  if (rows_.lanes[guilty] == RankRows::kNoLane || rows_.lanes[typical] == RankRows::kNoLane) return;
+  const std::string line =
+      since_which_step(model, model.lanes[rows_.lanes[guilty]], model.lanes[rows_.lanes[typical]]);
+  text(fitted(line, room));
+  explain(line.c_str());
+}
+
 void RanksPanel::draw_summary(const Model& model, Selection& selection) {
   const RankComparison& c = model.report.comparison;
   if (!c.compared) return;
   const float room = ImGui::GetContentRegionAvail().x - px(60);
+  const auto [highest, typical] = size_texts(c.highest.bytes, c.typical.bytes);
   std::string line =
       c.highest.bytes == c.typical.bytes
-          ? fmt::format("no rank has a higher peak than the typical one, {}",
-                        size_text(c.typical.bytes))
+          ? fmt::format("no rank has a higher peak than the typical one, {}", typical)
           : fmt::format("rank {} has the highest peak, {}; {} is typical (rank {})", c.highest.rank,
-                        size_text(c.highest.bytes), size_text(c.typical.bytes), c.typical.rank);
+                        highest, typical, c.typical.rank);
   text_in_colour(c.divergence.found ? theme().bad : theme().dim, fitted(line, room));
   explain(line.c_str());
   ImGui::SameLine();
   if (ImGui::SmallButton("Go##peak")) go(model, selection, c.highest.rank, c.highest.time_ns);
   draw_compare_button(model, selection);
+  if (c.divergence.found && !c.divergence.time_ns) draw_since_step(model, room);
   if (!c.divergence.time_ns) return;
   const double since = since_start(model, *c.divergence.time_ns);
   // It is found by samples, so it may fall below for a moment.

@@ -24,6 +24,8 @@ class RanksPanel {
  private:
   void draw_toolbar();
   void draw_summary(const Model& model, Selection& selection);
+  // Since which step the rank that stands out needs more, where the clocks are not known.
+  void draw_since_step(const Model& model, float room);
   void draw_compare_button(const Model& model, Selection& selection);
   void draw_stuck(const Model& model, Selection& selection);
   // Moves the cursor to a rank and time, if the rank is shown.

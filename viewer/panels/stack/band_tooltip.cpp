@@ -65,6 +65,9 @@ void explain_band(const StackPicture& picture, const StackView::Hit& hit) {
       text(picture.index->title_of(band.group));
       if (picture.index->groups.are_segments()) {
         text(band.kind == BandKind::kFree ? bytes + " of it free" : bytes + " of it in use");
+        if (band.kind == BandKind::kFree && picture.index->is_private(band.group)) {
+          text_dim("only for what uses this private pool, such as its CUDA graphs");
+        }
       } else {
         text(bytes + " in blocks that are less than a pixel high");
       }

@@ -425,7 +425,7 @@ void StackPanel::draw(const Model& model, Selection& selection) {
   }
   axis_.reset();
   // By event, a part with hardly any event takes hardly any space.
-  if (options.by_event && selection.view.leaves_out_beginning()) selection.view.fit();
+  if (options.by_event && selection.view.leaves_out_rest()) selection.view.fit();
   if (options.by_event && !steps_ && lane.memory->event_count() > 1) {
     axis_.emplace(*lane.memory, model.trace.start_ns);
   }

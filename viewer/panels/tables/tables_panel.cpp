@@ -123,7 +123,7 @@ bool TablesPanel::begin_tab(const char* title) {
 bool TablesPanel::Key::update(const Key& now) {
   if (model == now.model && version == now.version && filter == now.filter &&
       sort.column == now.sort.column && sort.descending == now.sort.descending &&
-      through == now.through) {
+      through == now.through && opened == now.opened) {
     return false;
   }
   *this = now;
@@ -131,8 +131,9 @@ bool TablesPanel::Key::update(const Key& now) {
 }
 
 bool TablesPanel::refresh(Key& key, const Model& model, const Selection& selection,
-                          const std::optional<AllSteps>& through) {
-  Key now{&model, selection.version(), selection.highlights.search, key.sort, through};
+                          const std::optional<AllSteps>& through,
+                          const std::set<std::string>& opened) {
+  Key now{&model, selection.version(), selection.highlights.search, key.sort, through, opened};
   read_sort(now.sort);
   return key.update(now);
 }
@@ -227,6 +228,73 @@ void TablesPanel::draw_allocations(const Model& model, Selection& selection) {
   ImGui::EndTable();
 }
 
+void TablesPanel::wish_stacks(const Model& model, Selection& selection) {
+  const Moment& moment = selection.cursor.moment(model);
+  const bool few = moment.state.live.size() < kManyBlocks;
+  const Lane& lane = model.lanes[moment.lane];
+  const Dictionary& names = model.process_of(lane).names;
+  if (!few && (stack_names_ == nullptr || &stack_names_->names() != &names)) {
+    stack_names_ = std::make_shared<const FrameText>(names, model.text_of(lane).no_stack());
+  }
+  stacks_.wish(
+      [held = Held(model, selection), names = stack_names_, filter = selection.highlights.search,
+       sort = stacks_key_.sort, opened = opened_, few] {
+        const Lane& of = held.lane();
+        const FrameText& text = few ? held.model->text_of(of) : *names;
+        const TableSource source{*of.memory, held.moment->state, held.moment->layout, text};
+        return StackRows{held.model.get(), held.moment->lane,
+                         line_rows(source, filter, sort, opened)};
+      },
+      few);
+}
+
+void TablesPanel::draw_line(const Model& model, Selection& selection, const LineRow& row) {
+  const Moment& moment = selection.cursor.moment(model);
+  const FrameText& names = source_of(model, moment).text;
+  const uint32_t stack = row.sum.stack;
+  const bool several = row.stacks > 1;
+  ImGui::TableNextColumn();
+  if (ImGui::Selectable("##row", false, ImGuiSelectableFlags_SpanAllColumns)) {
+    if (!several) {
+      choose_largest(model, selection, row.sum);
+    } else if (opened_.erase(row.line) == 0) {
+      opened_.insert(row.line);
+    }
+  }
+  if (stack != 0 && ImGui::BeginPopupContextItem("##menu")) {
+    if (ImGui::MenuItem("Copy the stack")) copy_stack(names.names(), stack);
+    ImGui::EndPopup();
+  }
+  if (stack != 0 && ImGui::IsItemHovered() && ImGui::BeginTooltip()) {
+    if (several) {
+      text(fmt::format("{} lead to this line; that of its largest block:",
+                       counted(row.stacks, "call stack")));
+    }
+    for (const std::string& line : names.names().stack_text(stack)) text(line);
+    text_dim(several ? "click: list its stacks   right-click: copy this one"
+                     : "click: show its largest block   right-click: copy the stack");
+    ImGui::EndTooltip();
+  }
+  ImGui::SameLine(0, 0);
+  text_right(size_text(row.sum.bytes));
+  number_cell(percent_text(row.sum.bytes, moment.state.totals.allocated));
+  number_cell(grouped(row.sum.count));
+  number_cell(size_text(row.sum.largest));
+  ImGui::TableNextColumn();
+  if (row.stacks == 0) ImGui::SetCursorPosX(ImGui::GetCursorPosX() + px(16));
+  fold_mark(several ? std::optional(opened_.contains(row.line)) : std::nullopt);
+  swatch(stack_colour(stack));
+  if (row.stacks == 0) {
+    text_dim(fitted_ends(row.text, ImGui::GetContentRegionAvail().x));
+    return;
+  }
+  const std::string count = several ? "   " + counted(row.stacks, "call stack") : "";
+  text(fitted(row.text, ImGui::GetContentRegionAvail().x - width_of(count)));
+  if (!several) return;
+  ImGui::SameLine(0, 0);
+  text_dim(count);
+}
+
 void TablesPanel::draw_stacks(const Model& model, Selection& selection) {
   if (!ImGui::BeginTable("##stacks", 5, kTableFlags)) return;
   ImGui::TableSetupColumn("size", kFirst, px(84));
@@ -235,49 +303,12 @@ void TablesPanel::draw_stacks(const Model& model, Selection& selection) {
   ImGui::TableSetupColumn("largest", kNumber, px(84));
   ImGui::TableSetupColumn("where", ImGuiTableColumnFlags_WidthStretch);
   begin_rows();
-  const Moment& moment = selection.cursor.moment(model);
-  const TableSource source = source_of(model, moment);
-  if (refresh(stacks_key_, model, selection)) {
-    const bool few = moment.state.live.size() < kManyBlocks;
-    stacks_.wish(
-        [held = Held(model, selection), filter = selection.highlights.search,
-         sort = stacks_key_.sort, few] {
-          return StackRows{held.model.get(), held.moment->lane,
-                           held.rows(few, [&](const TableSource& from) {
-                             return stack_rows(from, filter, sort);
-                           })};
-        },
-        few);
-  }
+  if (refresh(stacks_key_, model, selection, std::nullopt, opened_)) wish_stacks(model, selection);
   stacks_.poll();
   const StackRows& made = stacks_.value();
-  const bool current = made.model == &model && made.lane == moment.lane;
+  const bool current = made.model == &model && made.lane == selection.cursor.moment(model).lane;
   rows_shown_ = current ? made.rows.size() : 0;
-  draw_rows(rows_shown_, [&](size_t i) {
-    const StackRow& row = made.rows[i];
-    ImGui::TableNextColumn();
-    if (ImGui::Selectable("##row", false, ImGuiSelectableFlags_SpanAllColumns)) {
-      choose_largest(model, selection, row);
-    }
-    if (row.stack != 0 && ImGui::BeginPopupContextItem("##menu")) {
-      if (ImGui::MenuItem("Copy the stack")) copy_stack(source.text.names(), row.stack);
-      ImGui::EndPopup();
-    }
-    if (row.stack != 0 && ImGui::IsItemHovered() && ImGui::BeginTooltip()) {
-      for (const std::string& line : source.text.names().stack_text(row.stack)) text(line);
-      text_dim("click: show its largest block   right-click: copy the stack");
-      ImGui::EndTooltip();
-    }
-    ImGui::SameLine(0, 0);
-    text_right(size_text(row.bytes));
-    number_cell(percent_text(row.bytes, moment.state.totals.allocated));
-    number_cell(grouped(row.count));
-    number_cell(size_text(row.largest));
-    ImGui::TableNextColumn();
-    swatch(stack_colour(row.stack));
-    text(fitted(source.text.headline(row.stack, row.before_recording),
-                ImGui::GetContentRegionAvail().x));
-  });
+  draw_rows(rows_shown_, [&](size_t i) { draw_line(model, selection, made.rows[i]); });
   ImGui::EndTable();
 }
 

@@ -2,13 +2,16 @@
 // owner, by segment; the allocator's actions around it; and the kernels and collectives in view.
 #pragma once
 
+#include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "analysis/insight/module_tree.h"
 #include "viewer/model/background.h"
+#include "viewer/model/tables/line_rows.h"
 #include "viewer/model/tables/tables.h"
 #include "viewer/model/trace/selection.h"
 #include "viewer/panels/tables/actions_table.h"
@@ -44,6 +47,7 @@ class TablesPanel {
     std::string filter;
     SortBy sort;
     std::optional<AllSteps> through;
+    std::set<std::string> opened;
 
     bool update(const Key& now);
   };
@@ -62,17 +66,20 @@ class TablesPanel {
   struct StackRows {
     const Model* model = nullptr;
     uint32_t lane = 0;
-    std::vector<StackRow> rows;
+    std::vector<LineRow> rows;
   };
 
   bool begin_tab(const char* title);
   bool refresh(Key& key, const Model& model, const Selection& selection,
-               const std::optional<AllSteps>& through = std::nullopt);
+               const std::optional<AllSteps>& through = std::nullopt,
+               const std::set<std::string>& opened = {});
   void wish_allocations(const Model& model, Selection& selection, size_t blocks);
   // The events through which the allocations must live; none: those at the cursor are shown.
   std::optional<AllSteps> draw_lasting_choice(const Model& model, const Lane& lane);
   void draw_allocations(const Model& model, Selection& selection);
+  void wish_stacks(const Model& model, Selection& selection);
   void draw_stacks(const Model& model, Selection& selection);
+  void draw_line(const Model& model, Selection& selection, const LineRow& row);
   void draw_categories(const Model& model, Selection& selection);
   void draw_modules(const Model& model, Selection& selection);
   void draw_owners(const Model& model, Selection& selection);
@@ -84,6 +91,9 @@ class TablesPanel {
   Key allocations_key_;
   Background<AllocationRows> allocations_;
   Key stacks_key_;
+  std::set<std::string> opened_;  // lines whose stacks are listed
+  // For the background: it keeps its texts from one cursor to the next.
+  std::shared_ptr<const FrameText> stack_names_;
   Background<StackRows> stacks_;
   Key categories_key_;
   std::vector<CategoryRow> categories_;

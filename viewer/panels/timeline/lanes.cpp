@@ -157,6 +157,16 @@ void draw_peak(const Model& model, const Lane& lane, const PlotArea& area, Label
                   {{x, y + height + px(4)}, {x, y + 2 * height + px(6)}});
 }
 
+// With as many digits as it takes to tell it from the values of the other curves.
+std::string size_beside(uint64_t bytes, const CurveValues& others) {
+  const std::string least = size_text(bytes);
+  const auto like = [&](uint64_t other) { return other != bytes && size_text(other) == least; };
+  const auto other = std::find_if(others.begin(), others.end(), like);
+  if (other == others.end()) return least;
+  const std::string text = size_texts(bytes, *other).first;
+  return text.ends_with("bytes") ? least : text;  // a difference that no picture can show
+}
+
 // One flag for errors that are too close to each other for one each.
 struct OomFlag {
   float x = 0;
@@ -215,7 +225,7 @@ void draw_name(const Model& model, const Selection& selection, uint32_t index, c
       const auto i = static_cast<size_t>(c);
       if (options.shown[i]) {
         facts += fmt::format("{}{} {}", facts.empty() ? "" : "   ", curve_name(c, lane),
-                             size_text(now[i]));
+                             size_beside(now[i], now));
       }
     }
   }

@@ -95,8 +95,14 @@ void StackLegend::draw_row(const Bytes& shown, uint32_t group) {
                      paint(index.colours[group], off ? 70 : 255), px(2));
   const std::string title = index.title_of(group);
   const float name_width = width_of(title) + square + px(12);
-  std::string bytes = size_text(shown.held[group]);
   const bool pair = !shown.other.empty();
+  auto [bytes, other] =
+      size_texts(shown.held[group], pair ? shown.other[group] : shown.held[group]);
+  // Where the difference is a few bytes, there is no space for all digits.
+  if (pair && std::max(width_of(bytes), width_of(other)) > px(kPairPx - 6)) {
+    bytes = size_text(shown.held[group]);
+    other = size_text(shown.other[group]);
+  }
   if (!pair && !shown.free.empty() && shown.held[group] != 0) {
     const std::string free = size_text(shown.free[group]) + " free";
     const std::string both = free + " of " + bytes;
@@ -110,7 +116,6 @@ void StackLegend::draw_row(const Bytes& shown, uint32_t group) {
   draw.AddText(at + ImVec2(square + px(2), px(1)),
                paint(off || nothing ? theme().dim : theme().text, strength), name.c_str());
   if (pair) {
-    const std::string other = size_text(shown.other[group]);
     draw.AddText(at + ImVec2(room - width_of(other) - px(4), px(1)), paint(theme().dim, strength),
                  other.c_str());
   }
@@ -136,7 +141,23 @@ void StackLegend::draw_pair_names(const LegendPair& pair) {
   ImGui::Dummy({room, ImGui::GetTextLineHeight() + px(2)});
 }
 
+// Where some of the free bytes are in private pools.
+void StackLegend::draw_free_by_pool(const Bytes& shown) {
+  uint64_t common = 0;
+  uint64_t of_pools = 0;
+  for (uint32_t g = 0; g < shown.free.size(); ++g) {
+    (shown.index->is_private(g) ? of_pools : common) += shown.free[g];
+  }
+  if (of_pools == 0) return;
+  text_dim(fmt::format("free in the default pool {}", size_text(common)));
+  text_dim(fmt::format("free in private pools {}", size_text(of_pools)));
+  explain(
+      "Only what uses a private pool, such as its CUDA graphs, can be placed there. Hatched both "
+      "ways.");
+}
+
 void StackLegend::draw_groups(const Bytes& shown) {
+  draw_free_by_pool(shown);
   std::vector<uint32_t> rows = shown.order;
   for (uint32_t g = 0; g < hidden_.size(); ++g) {
     if (hidden_[g] && std::find(rows.begin(), rows.end(), g) == rows.end()) rows.push_back(g);
@@ -164,8 +185,10 @@ void StackLegend::draw_colours(const Model& model, Cursor& cursor, const StackPi
   for (const ColourRow& row : colours_) {
     const std::string bytes = size_text(row.bytes);
     swatch(row.colour);
+    for (const Rgb& other : row.others) swatch(other);
     text(fitted_ends(row.name, ImGui::GetContentRegionAvail().x - width_of(bytes) - px(12)));
-    explain(row.name.c_str());
+    explain((row.name + (row.others.empty() ? "" : "\neach of its call stacks has its own colour"))
+                .c_str());
     ImGui::SameLine();
     ImGui::PushStyleColor(ImGuiCol_Text, paint(theme().dim));
     text_right(bytes);

@@ -53,6 +53,7 @@ class StackLegend {
                                                std::optional<uint32_t> other);
   static void draw_pair_names(const LegendPair& pair);
   void draw_row(const Bytes& shown, uint32_t group);
+  static void draw_free_by_pool(const Bytes& shown);
   void draw_groups(const Bytes& shown);
   void draw_colours(const Model& model, Cursor& cursor, const StackPicture& picture);
   bool is_hidden(uint32_t group) const { return group < hidden_.size() && hidden_[group]; }

@@ -1,7 +1,10 @@
 #include "viewer/panels/timeline/time_axis.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 #include "analysis/wording.h"
 #include "viewer/widgets/drawing.h"
@@ -146,11 +149,15 @@ std::optional<ImVec2> TimeGestures::handle(TimeView& view, const PlotArea& area)
 }
 
 void note_left_out(const TimeView& view) {
-  if (!view.leaves_out_beginning()) return;
-  constexpr const char* kNote = "beginning left out: press F for all";
-  flow(width_of(kNote));
-  text_dim(kNote);
-  explain("Hardly anything was allocated in the first part of the run.");
+  if (!view.leaves_out_rest()) return;
+  const bool begins_later = view.range().begin > 0;
+  const char* const part = view.shows_end() ? "beginning"
+                           : begins_later   ? "beginning and end"
+                                            : "end";
+  const std::string note = fmt::format("{} left out: press F for all", part);
+  flow(width_of(note));
+  text_dim(note);
+  explain("Hardly anything was allocated there. The strip above the timeline has the whole run.");
 }
 
 }  // namespace tidemark::view

@@ -170,8 +170,9 @@ void TimelinePanel::draw_hover(const Model& model, uint32_t lane, const PlotArea
   }
   const auto line = [](Rgb colour, std::string_view name, uint64_t least, uint64_t most) {
     swatch(colour);
-    text(least == most ? fmt::format("{}  {}", name, size_text(most))
-                       : fmt::format("{}  {} to {}", name, size_text(least), size_text(most)));
+    const auto [low, high] = size_texts(least, most);
+    text(least == most ? fmt::format("{}  {}", name, high)
+                       : fmt::format("{}  {} to {}", name, low, high));
   };
   const Lane& l = model.lanes[lane];
   for (const Curve c : curves_of(l)) {
@@ -436,7 +437,7 @@ void TimelinePanel::draw(const Model& model, Selection& selection) {
   axis_.reset();
   if (options.by_event && lane.memory->event_count() > 1) {
     // A part with hardly any event takes hardly any space.
-    if (selection.view.leaves_out_beginning()) selection.view.fit();
+    if (selection.view.leaves_out_rest()) selection.view.fit();
     axis_.emplace(*lane.memory, model.trace.start_ns);
   }
   if (minimap) {
