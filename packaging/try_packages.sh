@@ -3,8 +3,8 @@
 # and checks that nothing is left:
 #   packaging/try_packages.sh PACKAGES ROOT...
 # PACKAGES is a directory made by scripts/package for this machine, ROOT a Debian to enter with chroot,
-# for instance from: debootstrap --variant=minbase --include=python3-venv bookworm ROOT. The wheel is
-# skipped where there is no venv. Needs root, and no network.
+# for instance from: debootstrap --variant=minbase --include=python3-venv,rpm bookworm ROOT. The wheel is
+# skipped where there is no venv, the .rpm where there is no rpm. Needs root, and no network.
 set -euo pipefail
 
 if [ "${1-}" != --inside ]; then
@@ -30,9 +30,10 @@ machine=$(uname -m)
 debian=$(dpkg --print-architecture)
 fail() { echo "FAILED: $*"; exit 1; }
 
-# Everything but what dpkg itself writes down.
+# Everything but what dpkg and rpm themselves write down.
 listing() {
-  find / -xdev \( -path /proc -o -path /tmp -o -path /dev -o -path /var/lib/dpkg -o -path /var/log -o -path /var/cache \) \
+  find / -xdev \( -path /proc -o -path /tmp -o -path /dev -o -path /var/lib/dpkg -o -path /var/lib/rpm \
+    -o -path /var/log -o -path /var/cache \) \
     -prune -o -print | sort
 }
 
@@ -73,7 +74,7 @@ before=$(listing)
 gone() {
   local after
   after=$(listing)
-  [ "$after" = "$before" ] || { diff <(echo "$before") <(echo "$after") | head; fail "$1 left something behind"; }
+  [ "$after" = "$before" ] || { diff <(echo "$before") <(echo "$after") | head || true; fail "$1 left something behind"; }
 }
 
 tar -xzf /tmp/packages/tidemark-*-linux-"$machine".tar.gz -C /opt
@@ -85,6 +86,17 @@ dpkg -i /tmp/packages/tidemark_*_"$debian".deb > /dev/null
 try .deb /usr/bin
 dpkg --purge tidemark > /dev/null
 gone .deb
+
+if command -v rpm > /dev/null; then
+  # Without dependencies: rpm does not know the packages of dpkg.
+  rpm -i --nodeps /tmp/packages/tidemark-*."$machine".rpm
+  rpm -V --nodeps tidemark || fail "the .rpm is not installed as it was packed"
+  try .rpm /usr/bin
+  rpm -e --nodeps tidemark
+  gone .rpm
+else
+  echo "skipped .rpm: no rpm here"
+fi
 
 if python3 -c 'import ensurepip, venv' 2> /dev/null; then
   python3 -m venv /tmp/venv
