@@ -12,7 +12,7 @@
 #include "viewer/model/compare/change_rows.h"
 #include "viewer/model/flame/flame_tree.h"
 #include "viewer/model/ranks/rank_heat.h"
-#include "viewer/model/ranks/steps_apart.h"
+#include "viewer/model/stack/steps_apart.h"
 #include "viewer/model/trace/loader.h"
 
 namespace tidemark::view {

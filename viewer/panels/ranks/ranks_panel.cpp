@@ -7,7 +7,7 @@
 
 #include "analysis/wording.h"
 #include "export/report/rank_report.h"
-#include "viewer/model/ranks/steps_apart.h"
+#include "viewer/model/stack/steps_apart.h"
 #include "viewer/panels/timeline/time_axis.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"

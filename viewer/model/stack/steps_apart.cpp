@@ -1,4 +1,4 @@
-#include "viewer/model/ranks/steps_apart.h"
+#include "viewer/model/stack/steps_apart.h"
 
 #include <fmt/format.h>
 
