@@ -165,6 +165,29 @@ TEST(OutOfMemory, AProgramThatWentOn) {
   EXPECT_NE(summary(8).find("went on"), std::string::npos) << summary(8);
 }
 
+// What the rest of the step that was given up needs is not known: nothing is promised for it.
+TEST(OutOfMemory, HalfTheBatchOfAStepThatWasGivenUp) {
+  const auto advice = [](int steps) {
+    const Trace trace([steps](Story& s, uint32_t) {
+      Training t(s, {});
+      for (int i = 0; i < 3; ++i) t.step(2);
+      const auto kept = t.forward(6);
+      s.run_out(64 * kMiB, 10 * kMiB, s.forward(1));
+      for (const uint64_t a : kept) s.free(a);
+      for (int i = 0; i < steps; ++i) t.step();
+    });
+    const Finding f = trace.finding("activation_peak");
+    const Advice* found = advice_of(f, "halve_batch");
+    return found != nullptr ? *found : Advice{};
+  };
+  EXPECT_GT(advice(0).saves_bytes, 100 * kMiB);
+  const Advice given_up = advice(8);
+  EXPECT_EQ(given_up.action, "halve_batch");
+  EXPECT_EQ(given_up.saves_bytes, 0U);
+  EXPECT_NE(given_up.detail.find("less is in use at the request that failed"), std::string::npos)
+      << given_up.detail;
+}
+
 // The first try is still held by the exception when the second, at another line, fails as well.
 TEST(OutOfMemory, AStepThatIsTriedAgainIsNoValidation) {
   const auto tried = [](bool tried_before) {
@@ -286,6 +309,8 @@ TEST(TimeGrowth, ALeakThatBeganLate) {
 // A store that is full before the end gets no larger, however late it began.
 TEST(TimeGrowth, AStoreWithABoundIsNoLeak) {
   for (const int from : {0, 30, 60}) {
+    const Finding unbounded = serve({1, 1 << 30, false, from}).finding("creep");
+    EXPECT_EQ(unbounded.severity, kWarning) << from;
     for (const size_t bound : {size_t{5}, size_t{10}, size_t{20}}) {
       EXPECT_TRUE(serve({1, 1 << 30, false, from, bound}).finding("creep").id.empty())
           << from << " " << bound;
