@@ -155,6 +155,18 @@ std::string saving_text(const DeviceEvidence& d, uint64_t saved) {
                      d.ran_out() ? " of what was recorded" : "");
 }
 
+// Half of what grows with the batch and is alive when the last request fails.
+uint64_t half_at_failure(const DeviceEvidence& d) {
+  const uint32_t failed = d.model->failures.back().event;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < d.model->allocations.size(); ++i) {
+    const Allocation& a = d.model->allocations[i];
+    if (a.birth > failed) break;
+    if (a.release > failed && grows_with_batch(d, i)) bytes += a.block_bytes / 2;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 void add(std::vector<Advice>& list, std::optional<Advice> advice) {
@@ -170,13 +182,23 @@ std::optional<Advice> halve_batch(const DeviceEvidence& d) {
   }
   const uint64_t saved = half.saved_bytes();
   if (saved == 0 || saved < d.peak_bytes() / 20) return std::nullopt;
+  const std::string batch = d.decisive_phase() != nullptr
+                                ? fmt::format("of the {}", phase_name(d.decisive_phase()->kind))
+                                : "(with twice the accumulation steps)";
+  // The step that failed was given up: with half the batch it goes on, and may need more than was
+  // recorded.
+  if (d.ran_out() && !d.ends_at_failure()) {
+    return Advice{"halve_batch",
+                  fmt::format("halving the batch {} or the sequence length: {} less is in use at "
+                              "the request that failed; what the rest of its step needs was not "
+                              "recorded",
+                              batch, size_text(half_at_failure(d))),
+                  0};
+  }
   return Advice{"halve_batch",
                 fmt::format("halving the batch {} or the sequence length saves {}: activations, "
                             "inputs and the passes' temporaries shrink, the rest stays",
-                            d.decisive_phase() != nullptr
-                                ? fmt::format("of the {}", phase_name(d.decisive_phase()->kind))
-                                : "(with twice the accumulation steps)",
-                            saving_text(d, saved)),
+                            batch, saving_text(d, saved)),
                 saved};
 }
 

@@ -158,6 +158,11 @@ uint64_t saved_by_letting_go(const DeviceEvidence& d, Keep keep) {
   const auto is_growth = [&](const Allocation& a) {
     return !a.seeded && stacks.contains(a.stack) && a.birth >= d.steps.boundaries.front();
   };
+  // Gradients are autograd's, and those of the last step are needed.
+  const auto may_move = [&](const Allocation& a) {
+    const StackRole role = d.roles->of(a.stack);
+    return role == StackRole::kUser || role == StackRole::kForward;
+  };
   Generations generations;
   for (const Allocation& a : d.model->allocations) {
     if (is_growth(a)) generations[a.stack][d.steps.end_of_step(a.birth)] = a.birth;
@@ -167,9 +172,11 @@ uint64_t saved_by_letting_go(const DeviceEvidence& d, Keep keep) {
   for (const Allocation& a : d.model->allocations) {
     if (!is_growth(a)) continue;
     const uint32_t end = d.steps.end_of_step(a.birth);
-    released.leave_out_from(a, replacing.contains(a.stack) ? a.birth
-                               : keep == Keep::kNothing    ? end
-                                                           : succeeded_at(generations, a, end));
+    released.leave_out_from(a, replacing.contains(a.stack)       ? a.birth
+                               : keep == Keep::kNewest           ? succeeded_at(generations, a, end)
+                               : keep == Keep::kNothing          ? end
+                               : may_move(a) && a.release >= end ? a.birth + 1
+                                                                 : a.release);
     if (a.release == kNever) sizes.insert(a.asked_bytes());
   }
   // Blocks of the same sizes that are older than the history and are neither parameters nor states.
@@ -182,6 +189,21 @@ uint64_t saved_by_letting_go(const DeviceEvidence& d, Keep keep) {
     }
   }
   return released.saved_bytes();
+}
+
+std::string advice_on_replacing(std::string_view places) {
+  return fmt::format(
+      "{} replaces its block by a larger one each time, as torch.cat onto a history does, and both "
+      "are there meanwhile: collect this in host memory",
+      places);
+}
+
+uint64_t saved_without(const AllocationHistory& model, uint32_t stack) {
+  Rehearsal without(model);
+  for (const Allocation& a : model.allocations) {
+    if (a.stack == stack && !a.seeded) without.leave_out(a);
+  }
+  return without.saved_bytes();
 }
 
 std::optional<uint64_t> steps_until_full(const DeviceEvidence& d) {

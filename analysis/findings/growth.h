@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "analysis/findings/evidence.h"
 
@@ -20,10 +21,14 @@ bool grows_by_graphs(const DeviceEvidence& d);
 enum class Keep : uint8_t {
   kNothing,  // beyond the step that allocated it
   kNewest,   // until the same lines have allocated its successor
+  kOnHost,   // nothing on the device: lines move what would outlive its step away at once
 };
 // Whether a stack always holds one block, which is replaced by a larger one, as torch.cat onto a
 // history does.
 bool replaces_its_block(const DeviceEvidence& d, const StackGrowth& growth);
+// What to do about it, without the saving, and that: of the peak, without any block of the stack.
+std::string advice_on_replacing(std::string_view places);
+uint64_t saved_without(const AllocationHistory& model, uint32_t stack);
 // The peak bytes saved if what grows had been freed when it is not needed any more.
 uint64_t saved_by_letting_go(const DeviceEvidence& d, Keep keep);
 // After how many more steps the device will be full at this rate; nothing: not foreseeable.

@@ -77,22 +77,24 @@ WhereFound where_found(const Finding& f) {
   return {f.severity, f.rank, f.pid, f.device, headline_of(f.frames)};
 }
 
-// A large operation of a part that is computed for nothing comes after that part.
+// A large operation of a part that is computed for nothing comes after that part, and what one rank
+// needs more than the others after the growth that it is. Returns the effect; empty: not a cause.
+std::string_view effect_of(const Finding& f) {
+  if (f.id == "unused_gradients" || f.id == "eval_keeps_graph") return "one_operation_peak";
+  return f.id == "creep" || f.id == "retained_graph" ? "rank_imbalance" : "";
+}
+
 void put_causes_first(std::vector<Finding>& findings) {
-  const auto is_effect = [](const Finding& f) { return f.id == "one_operation_peak"; };
-  const auto is_cause = [](const Finding& f) {
-    return f.id == "unused_gradients" || f.id == "eval_keeps_graph";
-  };
-  std::map<WhereFound, size_t> last_cause;
+  std::map<std::pair<std::string_view, WhereFound>, size_t> last_cause;  // by effect
   for (size_t i = 0; i < findings.size(); ++i) {
-    if (is_cause(findings[i])) last_cause[where_found(findings[i])] = i;
+    const std::string_view effect = effect_of(findings[i]);
+    if (!effect.empty()) last_cause[{effect, where_found(findings[i])}] = i;
   }
   if (last_cause.empty()) return;
   std::map<size_t, std::vector<Finding>> waiting;  // by their cause
   std::vector<Finding> ordered;
   for (size_t i = 0; i < findings.size(); ++i) {
-    const auto cause =
-        is_effect(findings[i]) ? last_cause.find(where_found(findings[i])) : last_cause.end();
+    const auto cause = last_cause.find({findings[i].id, where_found(findings[i])});
     if (cause != last_cause.end() && cause->second > i) {
       waiting[cause->second].push_back(std::move(findings[i]));
       continue;

@@ -11,6 +11,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "analysis/findings/growth.h"
 #include "analysis/findings/run_growth.h"
 #include "analysis/history/minmax_pyramid.h"
 #include "analysis/history/rehearsal.h"
@@ -319,13 +320,16 @@ Finding creep_over_time(const DeviceEvidence& d, const TimeGrowth& growth) {
                          others_text(d, growth), unit);
     }
   }
-  f.advice.push_back({"release_growth",
-                      fmt::format("free {}, or move it to host memory: saves about {}{}", what,
-                                  size_text(growth.saved_bytes),
-                                  d.ran_out() ? ""
-                                              : " (a cache that is still being filled looks "
-                                                "the same)"),
-                      growth.saved_bytes});
+  const bool replaces = growth.left.empty() && !f.frames.empty() && replaces_its_block(d, line);
+  const uint64_t saved = replaces ? saved_without(*d.model, line.stack) : growth.saved_bytes;
+  f.advice.push_back(
+      {"release_growth",
+       fmt::format("{}: saves about {}{}",
+                   replaces ? advice_on_replacing(place_of(f.frames))
+                            : fmt::format("free {}, or move it to host memory", what),
+                   size_text(saved),
+                   d.ran_out() ? "" : " (a cache that is still being filled looks the same)"),
+       saved});
   return f;
 }
 

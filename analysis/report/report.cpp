@@ -218,13 +218,13 @@ bool take_categories(TraceModel& model, const Groundwork& groundwork) {
 Status check_time(const TraceModel& model, int64_t time_ns) {
   const int64_t length_ns = model.end_ns - model.start_ns;
   if (time_ns >= 0 && time_ns <= length_ns) return {};
-  std::string length = duration_text(length_ns);
-  std::string time = duration_text(time_ns);
-  for (int digits = 3; length == time && digits <= 9; ++digits) {
-    length = fmt::format("{:.{}f} s", static_cast<double>(length_ns) / 1e9, digits);
-    time = fmt::format("{:.{}f} s", static_cast<double>(time_ns) / 1e9, digits);
-  }
-  return Error{fmt::format("{}: the recording is {} long: it has no {}", model.path, length, time)};
+  const std::string length = duration_text(length_ns);
+  const std::string time = duration_text(time_ns);
+  if (length == time) return {};  // the end as reports print it
+  return Error{
+      time_ns < 0
+          ? fmt::format("{}: the trace begins at 0: it has no {}", model.path, time)
+          : fmt::format("{}: the trace ends at {}: it has no {}", model.path, length, time)};
 }
 
 // Without PyTorch the memory that may grow is the driver's, which only the finding measures.

@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 #include "analysis/names/program_places.h"
+#include "analysis/steps/loop_rounds.h"
 #include "analysis/steps/steps.h"
 #include "analysis/steps/token_rounds.h"
 #include "proto/base/hash.h"
@@ -56,8 +57,9 @@ struct Loop {
   int64_t first_line = 0;
   int64_t last_line = 0;  // it goes back from there or beyond
   LoopUse use = LoopUse::kAny;
-  std::vector<uint32_t> rounds;  // allocations that begin one
-  bool trains = false;           // its rounds have a backward pass or an optimizer's step
+  std::vector<uint32_t> rounds;   // allocations that begin one
+  std::vector<uint32_t> entries;  // those of them at which the function was called
+  bool trains = false;            // its rounds have a backward pass or an optimizer's step
 };
 
 // From one allocation of a thread to the next.
@@ -88,7 +90,10 @@ class LoopFinder {
     if (step == nullptr) return rhythm;
     rhythm.confidence = 0.9;
     if (!step->trains) rhythm.end = end_of(*step);
-    for (const uint32_t a : step->rounds) {
+    const std::vector<uint32_t> rounds =
+        step->trains ? step->rounds
+                     : split_rounds(model_.allocations, step->rounds, lines_in(step->function));
+    for (const uint32_t a : rounds) {
       const uint32_t event = model_.allocations.birth(a);
       if (rhythm.boundaries.empty() || rhythm.boundaries.back() < event) {
         rhythm.boundaries.push_back(event);
@@ -240,7 +245,7 @@ class LoopFinder {
   void add_loop(uint32_t function, int64_t first_line, int64_t last_line, LoopUse use) {
     loops_in_[function].push_back(static_cast<uint32_t>(loops_.size()));
     const uint32_t depth = functions_[function].depth;
-    loops_.push_back({function, depth, first_line, last_line, use, {}, false});
+    loops_.push_back({function, depth, first_line, last_line, use, {}, {}, false});
   }
 
   void collect_rounds() {
@@ -254,7 +259,10 @@ class LoopFinder {
         }
       }
       for (const uint32_t function : passage.entered) {
-        for (const uint32_t i : loops_in_[function]) loops_[i].rounds.push_back(a);
+        for (const uint32_t i : loops_in_[function]) {
+          loops_[i].rounds.push_back(a);
+          loops_[i].entries.push_back(a);
+        }
       }
     });
   }
@@ -365,8 +373,33 @@ class LoopFinder {
       }
     }
     Loop* const best = by_optimizer != nullptr ? by_optimizer : by_backward;
-    if (best != nullptr) best->trains = true;
+    if (best == nullptr) return nullptr;
+    best->trains = true;
+    join_beginnings(*best, parts);
     return best;
+  }
+
+  // A function may go back before its first step has trained anything: a batch is prepared below
+  // the line that the rounds begin at. What comes before that is no round of its own.
+  static void join_beginnings(Loop& loop, const Parts& parts) {
+    const auto any_between = [](const std::vector<uint32_t>& sorted, uint32_t begin, uint32_t end) {
+      const auto next = std::lower_bound(sorted.begin(), sorted.end(), begin);
+      return next != sorted.end() && *next < end;
+    };
+    std::vector<uint32_t> rounds;
+    for (size_t i = 0; i < loop.rounds.size(); ++i) {
+      const uint32_t begin = loop.rounds[i];
+      rounds.push_back(begin);
+      if (i + 1 == loop.rounds.size() ||
+          !std::binary_search(loop.entries.begin(), loop.entries.end(), begin)) {
+        continue;
+      }
+      const uint32_t end = loop.rounds[i + 1];
+      if (!any_between(parts.backward, begin, end) && !any_between(parts.optimizer, begin, end)) {
+        ++i;
+      }
+    }
+    loop.rounds = std::move(rounds);
   }
 
   const Loop* chosen_for_inference(const Parts& parts) {
@@ -398,17 +431,36 @@ class LoopFinder {
 
   // A line that calls a model again and again, and from time to time goes on to others that log or
   // collect results, repeats with every call. A request that calls the model for each of its tokens
-  // begins at another line.
+  // begins at another line. Requests that run side by side are joined by an engine, whose step is
+  // the call.
   const Loop* shortest_of(const Loop& step, const Parts& parts) {
+    const bool overlap =
+        rounds_overlap(model_.allocations, step.rounds, lines_in(step.function), step.first_line);
     const Loop* shortest = &step;
     for (const Loop& loop : loops_) {
-      const bool calls = loop.use == LoopUse::kInference || loop.use == LoopUse::kPart;
+      const bool calls = loop.use == LoopUse::kInference || loop.use == LoopUse::kPart ||
+                         (overlap && loop.use == LoopUse::kAny);
       if (!calls || !more_rounds(loop, shortest)) continue;
       const uint32_t caller = called_from(loop.function, step.function);
-      const bool at_its_line = caller != 0 && places_[caller].line == step.first_line;
-      if (at_its_line && covers_most(loop) && infers(loop, parts)) shortest = &loop;
+      const bool repeats = caller != 0 && (overlap || places_[caller].line == step.first_line);
+      if (repeats && covers_most(loop) && infers(loop, parts)) shortest = &loop;
     }
     return shortest;
+  }
+
+  // By allocation: the line of a function at or under which it was made; 0: in another function.
+  std::vector<int64_t> lines_in(uint32_t function) {
+    std::vector<int64_t> lines(places_.count());  // callers precede the places they call
+    for (uint32_t place = 1; place < places_.count(); ++place) {
+      const bool own = function_of(place) == function;
+      lines[place] = own ? places_[place].line : lines[places_[place].caller];
+    }
+    std::vector<int64_t> of_allocations;
+    of_allocations.reserve(model_.allocations.size());
+    for (uint32_t a = 0; a < model_.allocations.size(); ++a) {
+      of_allocations.push_back(lines[places_.of(model_.allocations.stack(a))]);
+    }
+    return of_allocations;
   }
 
   // The place in `outer` from which a function is called, if it is; 0: it is not.

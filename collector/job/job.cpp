@@ -130,13 +130,53 @@ void find_earlier_captures(std::span<const JobMember> members, JobCheck& check) 
   }
 }
 
+bool ran_at_the_same_time(const RankFacts& a, const RankFacts& b) {
+  return a.first_ns <= b.last_ns && b.first_ns <= a.last_ns;
+}
+
+// A process passes its rank on to those that it starts.
+bool are_related(const RankFacts& a, const RankFacts& b) {
+  if (a.host != b.host || a.info.pid == 0 || b.info.pid == 0) return false;
+  return a.info.parent_pid == b.info.pid || b.info.parent_pid == a.info.pid ||
+         (a.info.parent_pid != 0 && a.info.parent_pid == b.info.parent_pid);
+}
+
+void leave_out_doubles(std::span<const JobMember> members, JobCheck& check) {
+  std::map<int64_t, std::vector<size_t>> by_rank;
+  for (size_t i = 0; i < members.size(); ++i) {
+    const RankFacts& facts = *members[i].facts;
+    if (!check.foreign[i] && facts.info.rank >= 0 && facts.job.empty()) {
+      by_rank[facts.info.rank].push_back(i);
+    }
+  }
+  for (const auto& [rank, of_rank] : by_rank) {
+    const size_t last = *std::max_element(of_rank.begin(), of_rank.end(), [&](size_t a, size_t b) {
+      return members[a].facts->info.start_ns < members[b].facts->info.start_ns;
+    });
+    for (const size_t i : of_rank) {
+      const RankFacts& facts = *members[i].facts;
+      const RankFacts& kept = *members[last].facts;
+      if (i == last || are_related(facts, kept)) continue;
+      if (check.doubled.empty()) {
+        check.doubled =
+            fmt::format("rank {} is in {} and in {}", rank, members[i].file, members[last].file);
+      }
+      if (!ran_at_the_same_time(facts, kept)) continue;  // it may have been restarted
+      check.foreign[i] = true;
+      check.notes.push_back(
+          fmt::format("{}: left out: {} ran at the same time in {}, so this is another job's",
+                      members[i].file, kept.label(), members[last].file));
+    }
+  }
+}
+
 // Whether the process ran while a rank of the job did.
 bool ran_beside_ranks(std::span<const JobMember> members, const JobCheck& check,
                       const RankFacts& process) {
   for (size_t i = 0; i < members.size(); ++i) {
     const RankFacts& rank = *members[i].facts;
     if (check.foreign[i] || rank.info.rank < 0) continue;
-    if (rank.first_ns <= process.last_ns && process.first_ns <= rank.last_ns) return true;
+    if (ran_at_the_same_time(rank, process)) return true;
   }
   return false;
 }
@@ -180,6 +220,7 @@ JobCheck check_job(std::span<const JobMember> members) {
   check.foreign.assign(members.size(), false);
   find_copies(members, check);
   find_earlier_captures(members, check);
+  leave_out_doubles(members, check);
   check.job = main_job(members);
   std::set<std::string> others;
   for (size_t i = 0; i < members.size(); ++i) {

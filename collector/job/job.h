@@ -21,11 +21,14 @@ struct JobCheck {
   bool ranks_missing = false;
   std::string job;                      // its name, if it has one
   std::vector<std::string> other_jobs;  // of the foreign processes; without ranks, of the others
+  std::string doubled;                  // two files with one rank of unknown jobs; empty: none
 };
 
 // Of several captures of one process only the last counts. The job is the one that most ranks
-// belong to. Processes without a job name are never foreign, and those without a rank only if there
-// are ranks and they are of a job whose ranks are foreign, or ran at another time than the ranks.
+// belong to. Processes without a job name are foreign only as below, and those without a rank only
+// if there are ranks and they are of a job whose ranks are foreign, or ran at another time than the
+// ranks. Where no job is named, two processes that have one rank at the same time are of two jobs,
+// unless one started the other; the one that began last is used.
 JobCheck check_job(std::span<const JobMember> members);
 
 // "3", "3 and 5", "0-3, 7".

@@ -163,6 +163,9 @@ class Merger {
                       "'tidemark info TRACE' prints the job of a trace",
                       check.job, fmt::join(check.other_jobs, ", "))};
     }
+    if (!check.doubled.empty()) {
+      return Error{check.doubled + ": the traces are of several jobs or runs; name those of one"};
+    }
     for (const std::string& text : check.notes) say(text);
     for (size_t i = 0; i < places.size(); ++i) {
       if (!check.foreign[i]) members_.push_back(places[i]);

@@ -8,7 +8,10 @@
 namespace tidemark {
 
 Result<TraceReader> open_trace_file(const std::string& path, std::vector<std::string>& notes) {
-  if (!looks_like_trace(path) && !path.ends_with(".tmk")) return open_snapshot(path);
+  // A snapshot may have been renamed, and a damaged trace may look like neither.
+  if (!looks_like_trace(path) && (!path.ends_with(".tmk") || looks_like_snapshot(path))) {
+    return open_snapshot(path);
+  }
   // The records in the ring of a killed process belong to its trace. If they cannot be recovered
   // (no write permission, say), the file itself is still worth reading.
   const Result<RecoveryReport> report = recover_file(path, RecoveryBy::kReader);

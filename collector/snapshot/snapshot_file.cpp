@@ -51,6 +51,11 @@ Status import_to_fd(const std::string& snapshot, int fd, const std::string& outp
 
 }  // namespace
 
+bool looks_like_snapshot(const std::string& path) {
+  const Result<ByteSource> source = open_bytes(path);
+  return source && looks_like_pickle(source->bytes());
+}
+
 Result<TraceReader> open_snapshot(const std::string& path) {
   const int fd = ::memfd_create("tidemark-import", MFD_CLOEXEC);
   if (fd < 0) return Error{fmt::format("{}: {}", path, std::strerror(errno))};

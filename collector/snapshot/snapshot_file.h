@@ -8,6 +8,9 @@
 
 namespace tidemark {
 
+// By its content; its name may be any.
+bool looks_like_snapshot(const std::string& path);
+
 // The snapshot as a trace in memory.
 Result<TraceReader> open_snapshot(const std::string& path);
 

@@ -453,8 +453,7 @@ class TextReport : StyledLines {
   }
 
   static std::string category_text(const CategoryShare& c) {
-    const bool unsure = c.category != Category::kUnknown && c.confidence < 0.6;
-    return fmt::format("{}{}", category_name(c.category), unsure ? ", probably" : "");
+    return fmt::format("{}{}", category_name(c.category), c.is_unsure() ? ", probably" : "");
   }
 
   void share(const DeviceReport& d, size_t index, size_t shown) {

@@ -216,6 +216,13 @@ std::string no_findings_text(const Report& report) {
       return "Out of memory, as shown below; nothing else was found.";
     }
   }
+  const bool empty =
+      std::all_of(report.ranks.begin(), report.ranks.end(), [](const RankReport& rank) {
+        return std::all_of(rank.devices.begin(), rank.devices.end(), [](const DeviceReport& d) {
+          return !d.has_framework && d.driver_peak.bytes == 0;
+        });
+      });
+  if (report.events == 0 && empty) return "Nothing was recorded: the trace has no memory events.";
   return loss_lines(report).empty() ? "No problems found."
                                     : "No problems found in what was recorded.";
 }

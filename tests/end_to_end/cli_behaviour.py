@@ -87,6 +87,9 @@ refuses("a text file", "report", text, says=["notes.txt"])
 garbage = tmp / "garbage.tmk"
 garbage.write_bytes(os.urandom(5000))
 refuses("random bytes", "info", garbage, says=["garbage.tmk", "not a tidemark trace"])
+renamed = tmp / "renamed.tmk"
+renamed.write_bytes(snapshot.read_bytes())
+check_equal(run("report", renamed).returncode, 0, "a snapshot is known by its content")
 cut = tmp / "cut.pickle.gz"
 cut.write_bytes(snapshot.read_bytes()[:4000])
 refuses("a cut gzip", "report", cut, says=["cut.pickle.gz"])

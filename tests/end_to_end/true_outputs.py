@@ -94,6 +94,10 @@ device = device_of(fell_back)
 check_equal((device["oom_count"], device["oom"]), (0, []), "no error of the program")
 check_equal([(r["library"], r["count"], r["largest_bytes"]) for r in device["library_refusals"]],
             [("cudnn", 1, 512 * MiB)], "what the library was refused")
+nothing = TraceFile()
+begin(nothing)
+text = run("report", nothing.save(tmp / "nothing.tmk")).stdout
+check("Nothing was recorded" in text and "No problems" not in text, text)
 text = run("report", fell_back).stdout
 check("cudnn asked the driver in vain for 512.0 MiB, and the program went on" in text
       and "No problems found" in text, text)

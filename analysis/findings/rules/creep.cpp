@@ -33,6 +33,17 @@ uint32_t first_born_after(const AllocationHistory& model, uint32_t event) {
   return low;
 }
 
+// Whether lines that grow also free what they have held beyond its step.
+bool frees_some_growth(const DeviceEvidence& d) {
+  std::set<uint32_t> stacks;
+  for (const StackGrowth& g : d.steps.growing) stacks.insert(g.stack);
+  return std::any_of(d.model->allocations.begin(), d.model->allocations.end(),
+                     [&](const Allocation& a) {
+                       return a.release != kNever && stacks.contains(a.stack) &&
+                              a.release > d.steps.end_of_step(a.birth);
+                     });
+}
+
 Finding creep(const DeviceEvidence& d, std::string_view whose) {
   const auto per_step = static_cast<uint64_t>(d.steps.growth_bytes_per_step);
   const uint64_t full = full_at_step(d);
@@ -53,18 +64,22 @@ Finding creep(const DeviceEvidence& d, std::string_view whose) {
   const bool replaces = !d.steps.growing.empty() && replaces_its_block(d, d.steps.growing.front());
   uint64_t saved = saved_by_letting_go(d, Keep::kNewest);
   // A program that serves several requests at once also needs the memory of those that are running.
+  // What of it is older than requests become is known better than what memory rises by.
   const uint64_t gained = gained_bytes(d);
-  const bool serves_several = !replaces && !d.categories.has_backward &&
-                              d.model->seeded_blocks == 0 && saved > gained + gained / 10;
-  if (serves_several) saved = gained;
+  if (!replaces && !d.categories.has_backward && d.model->seeded_blocks == 0) {
+    const std::optional<TimeGrowth> left =
+        frees_some_growth(d) ? growth_over_time(d) : std::nullopt;
+    if (left && !left->left.empty()) saved = std::min(saved, left->saved_bytes);
+    if (saved > gained + gained / 10) saved = gained;
+  }
+  // The newest may be many: a validation keeps the results of all its batches.
+  const uint64_t elsewhere = d.categories.has_backward ? saved_by_letting_go(d, Keep::kOnHost) : 0;
+  const bool newest_is_much = !replaces && elsewhere > saved + saved / 20;
   const bool new_optimizers =
       !f.frames.empty() && d.roles != nullptr &&
       d.roles->of(d.steps.growing.front().stack) == StackRole::kOptimizerInit;
   std::string text =
-      replaces ? fmt::format(
-                     "{} replaces its block by a larger one each time, as torch.cat onto a "
-                     "history does, and both are there meanwhile: collect this in host memory",
-                     places_of_growth(d))
+      replaces ? advice_on_replacing(places_of_growth(d))
       : new_optimizers
           ? "optimizers are made anew while the states of the old ones are kept: make one before "
             "the loop, or drop the old one with everything that refers to it"
@@ -72,6 +87,9 @@ Finding creep(const DeviceEvidence& d, std::string_view whose) {
                 "keep only the newest of what is allocated at {}, or move it to host memory",
                 places_of_growth(d));
   if (saved != 0) text += fmt::format(": saves {} at the peak", size_text(saved));
+  if (newest_is_much) {
+    text += fmt::format("{} {} in host memory", saved != 0 ? "," : ": saves", size_text(elsewhere));
+  }
   if (!d.categories.has_backward && !d.ran_out())
     text += " (a cache that is still being filled looks the same)";
   f.advice.push_back({"release_growth", std::move(text), saved});

@@ -83,7 +83,8 @@ void find_graph_private_pool(const Evidence& evidence, std::vector<Finding>& out
       reserved += bytes.reserved;
       idle += bytes.free;
     }
-    if (reserved == 0) continue;
+    // One pool has nothing to share, and its graphs use what is free in it whenever they run.
+    if (pools.size() < 2) continue;
     const uint64_t peak = d.model->reserved_peak.bytes;
     const uint64_t saved = pools.size() > 1 ? saved_by_sharing(d, evidence.devices.size()) : 0;
     const bool matters = saved != 0 && saved >= peak / 10;

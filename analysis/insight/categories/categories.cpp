@@ -113,6 +113,8 @@ class Categorizer {
     uint32_t all = 0;
     uint32_t stayed = 0;
     uint32_t last_birth = 0;
+    uint32_t larger = 0;  // than the block before
+    uint64_t last_bytes = 0;
   };
 
   // The large blocks of a forward pass, and those of them that outlive it.
@@ -212,6 +214,7 @@ class Categorizer {
       if (in_pass) pass_.push_back(static_cast<uint32_t>(i));
     }
     note_pass(kNever, kNever);
+    keeps_graphs_ = steps_.count() != 0 && keeps_graphs();
     if (!out_.has_backward) cache_.survey(made_sizes, workspaces_, known_.kept_sizes);
     keep_models();
   }
@@ -349,6 +352,29 @@ class Categorizer {
            ends.last_birth < steps_.boundaries[steps_.count() / 2];
   }
 
+  // What a function computes for a list of the program, step after step. Where modules keep their
+  // results as well, it is part of their graph.
+  bool is_listed(const Allocation& a) {
+    const bool own = a.stack < in_module_.size() && !in_module_[a.stack];
+    return own && steps_.count() != 0 && ends_of(a.stack).survived >= 2 && outlives_step(a) &&
+           !keeps_graphs_;
+  }
+
+  // Whether results of modules outlive their steps again and again.
+  bool keeps_graphs() const {
+    for (size_t stack = 0; stack < std::min(in_module_.size(), ends_.size() - 1); ++stack) {
+      if (in_module_[stack] && ends_[stack].survived >= 2) return true;
+    }
+    return false;
+  }
+
+  // A block that is replaced by a larger one each time holds what earlier steps left. Batches are
+  // also shorter than the one before.
+  static bool is_collection(const Ends& ends) {
+    constexpr uint32_t kLeastBlocks = 8;
+    return ends.all >= kLeastBlocks && ends.larger >= ends.all - ends.all / 8;
+  }
+
   bool is_repeated_at_failure(uint32_t stack) const {
     constexpr uint32_t kLayers = 3;
     const auto alive = failed_with_.find(stack);
@@ -376,6 +402,8 @@ class Categorizer {
     Ends& ends = ends_of(a.stack);
     const uint32_t next = end_of_next_step(a);
     ++ends.all;
+    ends.larger += a.asked_bytes() > ends.last_bytes ? 1U : 0U;
+    ends.last_bytes = a.asked_bytes();
     ends.stayed += stays(a) ? 1U : 0U;
     ends.last_birth = a.birth;
     ends.seen += next != kNever ? 1U : 0U;
@@ -433,7 +461,9 @@ class Categorizer {
                                                 small_graphs_.contains(roles_.caller_of(a.stack)));
     // Some variable may keep a validation's graph until the next one, or an error ends it.
     const bool validates = in_graph && validates_at(a.stack);
-    if (meets(a, next_backward_) && !validates) return {Category::kActivation, 9};
+    if (meets(a, next_backward_) && !validates) {
+      return is_listed(a) ? Guess{} : Guess{Category::kActivation, 9};
+    }
     // The last layers before an error are like those before them, although it frees them soon.
     const bool cut_off = meets(a, next_failure_) && is_repeated_at_failure(a.stack);
     if (!is_kept_long(a) && !cut_off && !(in_graph && meets(a, pass_end_))) {
@@ -484,6 +514,7 @@ class Categorizer {
     if ((!known_.set_up.empty() && is_set_up(a)) || cache_.copies_model(a)) return {};
     const bool feeds = meets(a, next_forward_) && next_forward_ < next_backward_;
     const bool listed = !meets(a, next_backward_) && rounds_[a.stack].are_kept();
+    if (is_collection(ends_of(a.stack))) return {};
     if (feeds && !listed && !outlives_step(a)) return {Category::kInput, 7};
     if (meets(a, next_backward_) && !outlives_step(a)) return {Category::kActivation, 7};
     // How long it would have lived is not known if an error ended it.
@@ -529,6 +560,7 @@ class Categorizer {
   std::unordered_map<uint32_t, uint32_t> failed_with_;
   std::unordered_map<uint32_t, uint32_t> results_like_workspaces_;
   bool kept_without_backward_ = false;
+  bool keeps_graphs_ = false;
   StackRole role_before_ = StackRole::kNone;  // of the allocation visited before
   uint32_t pass_end_ = kNever;                // the last allocation of the forward pass
   uint32_t backward_end_ = kNever;            // of the backward pass

@@ -45,6 +45,9 @@ struct CategoryShare {
   uint64_t bytes = 0;
   uint64_t count = 0;
   double confidence = 0;  // mean over the bytes; 1: stated by the trace
+
+  // Whether outputs say "probably".
+  bool is_unsure() const { return category != Category::kUnknown && confidence < 0.6; }
 };
 
 // Of what is allocated at an instant; pending frees are left out. The largest first.

@@ -71,6 +71,25 @@ TEST(LeakLines, ABlockThatIsReplacedByLargerOnes) {
   EXPECT_EQ(f.advice[0].saves_bytes, peak_of(collecting) - peak_of(run(false)));
 }
 
+// A validation keeps the results of its batches, of every epoch: the newest are many.
+TEST(LeakLines, WhatIsMovedToTheHostSavesAlsoTheNewest) {
+  constexpr uint64_t kEpochs = 6;
+  constexpr uint64_t kBatches = 5;
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    for (uint64_t epoch = 0; epoch < kEpochs; ++epoch) {
+      for (int i = 0; i < 4; ++i) t.step();
+      for (uint64_t i = 0; i < kBatches; ++i) s.alloc(20 * kMiB, s.user(77));
+    }
+    for (int i = 0; i < 4; ++i) t.step();
+  });
+  const Finding f = trace.finding("creep");
+  ASSERT_FALSE(f.advice.empty());
+  EXPECT_EQ(f.advice[0].saves_bytes, (kEpochs - 1) * kBatches * 20 * kMiB);
+  EXPECT_NE(f.advice[0].detail.find("600.0 MiB in host memory"), std::string::npos)
+      << f.advice[0].detail;
+}
+
 std::string advice_for(const std::vector<std::vector<std::string>>& leaks) {
   const Trace trace([&](Story& s, uint32_t) {
     Training t(s, {});

@@ -33,5 +33,16 @@ TEST(FindingOrder, APartThatIsComputedForNothingComesBeforeItsLargestOperation) 
   EXPECT_EQ(order, wanted);
 }
 
+TEST(FindingOrder, GrowthOfOneRankComesBeforeItsDifferenceToTheOthers) {
+  std::vector<Finding> found = {finding("rank_imbalance", 1, 900), finding("creep", 1, 700),
+                                finding("creep", 0, 800)};
+  sort_findings(found);
+  std::vector<std::pair<std::string, int64_t>> order;
+  for (const Finding& f : found) order.emplace_back(f.id, f.rank);
+  const std::vector<std::pair<std::string, int64_t>> wanted = {
+      {"creep", 0}, {"creep", 1}, {"rank_imbalance", 1}};
+  EXPECT_EQ(order, wanted);
+}
+
 }  // namespace
 }  // namespace tidemark

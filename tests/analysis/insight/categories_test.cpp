@@ -37,6 +37,37 @@ TEST(Categories, WhatAListKeepsIsNoInput) {
 }
 
 // A layer whose results have the size of cuBLAS's workspace, and are kept from every step.
+// What is kept over many steps is neither an activation nor an input: a function's results in a
+// list, and a block that each step replaces by a larger one.
+TEST(Categories, WhatIsCollectedOverTheStepsIsNotOfThem) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 4; ++i) s.alloc(20 * kMiB, s.setup());
+    uint64_t bank = 0;
+    for (uint64_t step = 1; step <= 12; ++step) {
+      const uint64_t batch = s.alloc(8 * kMiB, s.stack({"load train.py:5"}));
+      const uint64_t kept = s.alloc(16 * kMiB, s.forward(2));
+      s.alloc(4 * kMiB, s.stack({"softmax torch/nn/functional.py:9", "train train.py:11"}));
+      const uint64_t gradient = s.alloc(20 * kMiB, 0);
+      s.free(kept);
+      s.free(s.alloc(20 * kMiB, s.optimizer("_multi_tensor_adam")));
+      s.free(gradient);
+      s.free(batch);
+      const uint64_t longer = s.alloc(step * 6 * kMiB, s.stack({"remember train.py:14"}));
+      if (bank != 0) s.free(bank);
+      bank = longer;
+    }
+    s.alloc(8 * kMiB, s.stack({"load train.py:5"}));
+    s.alloc(16 * kMiB, s.forward(2));
+  });
+  const std::string listed = "softmax torch/nn/functional.py:9";
+  for (const Category category : {Category::kActivation, Category::kInput}) {
+    EXPECT_EQ(bytes_at(trace, listed, category), 0U);
+    EXPECT_EQ(bytes_at(trace, "remember train.py:14", category), 0U);
+  }
+  EXPECT_EQ(bytes_at(trace, listed, Category::kUnknown), 12 * 4 * kMiB);
+  EXPECT_EQ(bytes_at(trace, "load train.py:5", Category::kInput), 12 * 8 * kMiB);
+}
+
 TEST(Categories, KeptResultsOfAWorkspacesSizeAreNone) {
   const Trace trace([](Story& s, uint32_t) {
     for (int i = 0; i < 4; ++i) s.alloc(20 * kMiB, s.setup());

@@ -1,6 +1,8 @@
 // How long a step is, and that the devices of a process agree on it.
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "analysis/steps/steps.h"
 #include "tests/support/story.h"
 
@@ -60,6 +62,82 @@ TEST(StepPeriods, ARequestIsLongerThanATokenOfIt) {
     }
   });
   EXPECT_EQ(steps_on(trace, 0), 12U);
+}
+
+const std::string kCall = "_call_impl torch/nn/modules/module.py:1";
+
+// A model whose layers are all called by one line of it.
+void run_layers(Story& s, const std::vector<std::string>& callers) {
+  std::optional<uint64_t> hidden;
+  for (int layer = 0; layer < 3; ++layer) {
+    for (const int line : {40, 43}) {
+      std::vector<std::string> frames = {"forward model.py:" + std::to_string(line), kCall,
+                                         "forward model.py:90", kCall};
+      frames.insert(frames.end(), callers.begin(), callers.end());
+      const uint64_t next = s.alloc(2 * kMiB, s.stack(frames));
+      if (hidden) s.free(*hidden);
+      hidden = next;
+    }
+  }
+  s.free(*hidden);
+}
+
+// Requests that allocate at one line only, until some begin to keep their results.
+TEST(StepPeriods, RequestsCountBeforeTheyLeak) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 6; ++i) s.alloc(20 * kMiB, s.setup());
+    for (int i = 0; i < 60; ++i) {
+      run_layers(s, {"handle serve.py:30", "serve serve.py:5"});
+      if (i >= 40) {
+        s.alloc(4 * kMiB, s.stack({"put late.py:9", "handle serve.py:33", "serve serve.py:5"}));
+      }
+    }
+  });
+  EXPECT_EQ(steps_on(trace, 0), 60U);
+}
+
+// Requests come now and then, and run side by side for many steps of an engine.
+TEST(StepPeriods, AnEngineStepsWithoutNewRequests) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 6; ++i) s.alloc(20 * kMiB, s.setup());
+    std::vector<std::vector<uint64_t>> running;
+    for (int i = 0; i < 90; ++i) {
+      const std::string admits = "engine_loop engine.py:52";
+      if (i % 3 == 0) {
+        std::vector<uint64_t> pages;
+        for (int page = 0; page < 4; ++page) {
+          pages.push_back(s.alloc(4 * kMiB, s.stack({"admit engine.py:71", admits})));
+        }
+        running.push_back(std::move(pages));
+        run_layers(s, {"prefill engine.py:75", admits});
+      }
+      const std::string steps = "engine_loop engine.py:55";
+      run_layers(s, {"step engine.py:90", steps});
+      s.free(s.alloc(kMiB, s.stack({"step engine.py:93", steps})));
+      if (running.size() < 5) continue;
+      for (const uint64_t page : running.front()) s.free(page);
+      running.erase(running.begin());
+    }
+  });
+  EXPECT_EQ(steps_on(trace, 0), 90U);
+}
+
+// The batch is prepared below the line that calls a frozen model.
+TEST(StepPeriods, AStepMayBeginBelowItsFirstLine) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 6; ++i) s.alloc(20 * kMiB, s.setup());
+    for (int i = 0; i < 6; ++i) {
+      const uint64_t batch = s.alloc(4 * kMiB, s.stack({"train train.py:20"}));
+      s.free(s.alloc(16 * kMiB, s.forward(3, "train train.py:10")));
+      const uint64_t kept = s.alloc(16 * kMiB, s.forward(3, "train train.py:22"));
+      const uint64_t gradient = s.alloc(20 * kMiB, 0);
+      s.free(kept);
+      s.free(s.alloc(20 * kMiB, s.stack({"step torch/optim/adam.py:9", "train train.py:30"})));
+      s.free(gradient);
+      s.free(batch);
+    }
+  });
+  EXPECT_EQ(steps_on(trace, 0), 6U);
 }
 
 // Iterations without stacks and marks, where every one requests each size several times and

@@ -314,6 +314,31 @@ TEST_F(Merge, MergedFileNextToOneOfItsRanksIsReadOnce) {
   EXPECT_NE(source->warnings[0].find("already in a.tmk"), std::string::npos);
 }
 
+// Two jobs that have no names: a rank is one process at a time, and those that it starts.
+TEST_F(Merge, RefusesOneRankTwiceAtTheSameTime) {
+  RankTrace made;
+  made.job = "";
+  write_job(2, made);
+  made.world_size = 2;
+  made.host = "elsewhere";
+  made.start_ns += 1;
+  write(made, "other.tmk");
+  MergeOptions options;
+  options.inputs = {folder_.path()};
+  options.output = out_ / "job.tmk";
+  const Result<MergeReport> report = merge_traces(options);
+  ASSERT_FALSE(report.ok());
+  EXPECT_NE(report.error().message.find("rank 0 is in "), std::string::npos);
+  EXPECT_NE(report.error().message.find("other.tmk"), std::string::npos);
+  EXPECT_FALSE(fs::exists(options.output));
+
+  const Result<TraceSource> source = open_trace(folder_.path());
+  ASSERT_TRUE(source.ok());
+  for (int64_t rank = 0; rank < 2; ++rank) EXPECT_EQ(processes_of_rank(*source, rank), 1u);
+  ASSERT_EQ(source->warnings.size(), 1u);
+  EXPECT_NE(source->warnings[0].find("rank0.tmk: left out"), std::string::npos);
+}
+
 TEST_F(Merge, OtherJobsInTheFolderAreNotRead) {
   write_job(3);
   RankTrace other;

@@ -395,7 +395,7 @@ TEST_F(MomentPanels, ATimeAfterTheEndIsAnError) {
   open_file(TIDEMARK_TRACES "/torch/out_of_memory.tier1.tmk");
   const Status s = go_to_start({"", "100s", ""}, model(), selection());
   ASSERT_FALSE(s);
-  EXPECT_NE(s.error().message.find("the recording is 562 ms long: it has no 100.000 s"),
+  EXPECT_NE(s.error().message.find("the trace ends at 562 ms: it has no 100.000 s"),
             std::string::npos)
       << s.error().message;
 }

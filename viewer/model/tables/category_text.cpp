@@ -10,11 +10,10 @@ namespace tidemark::view {
 namespace {
 
 bool is_unsure(const DeviceReport* report, Category category) {
-  constexpr double kSure = 0.6;
-  if (report == nullptr || category == Category::kUnknown) return false;
-  return std::any_of(
-      report->categories.begin(), report->categories.end(),
-      [&](const CategoryShare& c) { return c.category == category && c.confidence < kSure; });
+  return report != nullptr && std::any_of(report->categories.begin(), report->categories.end(),
+                                          [&](const CategoryShare& c) {
+                                            return c.category == category && c.is_unsure();
+                                          });
 }
 
 }  // namespace
