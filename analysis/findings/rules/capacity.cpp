@@ -296,11 +296,11 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
       add(f.advice, avoid_failure(d, evidence.devices.size()));
     }
     d.model->release_pages();  // its replays read all events, and there may be many ranks
-    // What saves next to nothing of the request is no help.
+    // What saves next to nothing of the request is no help, nor are settings for one that is larger
+    // than the card. Other advice without a number promises nothing.
     std::erase_if(f.advice, [&](const Advice& a) {
-      return a.action != "split_request" && a.action != "bound_request" &&
-             a.saves_bytes < failure.requested_bytes / 20 &&
-             (a.action != "allocator_settings" || failure.requested_bytes > d.limit.bytes);
+      if (a.action == "allocator_settings") return failure.requested_bytes > d.limit.bytes;
+      return a.saves_bytes != 0 && a.saves_bytes < failure.requested_bytes / 20;
     });
     out.push_back(std::move(f));
   }
