@@ -74,7 +74,6 @@ Finding creep(const DeviceEvidence& d, std::string_view whose) {
   }
   // The newest may be many: a validation keeps the results of all its batches.
   const uint64_t elsewhere = d.categories.has_backward ? saved_by_letting_go(d, Keep::kOnHost) : 0;
-  const bool newest_is_much = !replaces && elsewhere > saved + saved / 20;
   const bool new_optimizers =
       !f.frames.empty() && d.roles != nullptr &&
       d.roles->of(d.steps.growing.front().stack) == StackRole::kOptimizerInit;
@@ -87,8 +86,10 @@ Finding creep(const DeviceEvidence& d, std::string_view whose) {
                 "keep only the newest of what is allocated at {}, or move it to host memory",
                 places_of_growth(d));
   if (saved != 0) text += fmt::format(": saves {} at the peak", size_text(saved));
-  if (newest_is_much) {
-    text += fmt::format("{} {} in host memory", saved != 0 ? "," : ": saves", size_text(elsewhere));
+  const bool may_move = !replaces && !new_optimizers;
+  if (may_move && elsewhere > saved + saved / 20) {
+    text += fmt::format("{} {} if all of it is moved to host memory", saved != 0 ? "," : ": saves",
+                        size_text(elsewhere));
   }
   if (!d.categories.has_backward && !d.ran_out())
     text += " (a cache that is still being filled looks the same)";

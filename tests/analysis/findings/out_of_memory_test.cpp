@@ -217,7 +217,7 @@ TEST(OutOfMemory, HalfTheBatchOfAStepThatWasGivenUp) {
       Training t(s, {});
       for (int i = 0; i < 3; ++i) t.step(2);
       const auto kept = t.forward(6);
-      s.run_out(256 * kMiB, 10 * kMiB, s.forward(1));
+      s.run_out(1024 * kMiB, 10 * kMiB, s.forward(1));
       for (const uint64_t a : kept) s.free(a);
       for (int i = 0; i < steps; ++i) t.step();
     });
