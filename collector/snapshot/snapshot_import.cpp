@@ -69,7 +69,11 @@ class SnapshotImporter {
     PickleValue segments = doc_.find(doc_.root(), "segments");
     const PickleValue traces = doc_.find(doc_.root(), "device_traces");
     // torch.cuda.memory_snapshot(), unlike _snapshot(), returns only the list of segments.
-    if (doc_.root().kind() == PickleKind::kList) segments = doc_.root();
+    const auto listed = doc_.items(doc_.root());
+    const bool of_dicts = std::all_of(listed.begin(), listed.end(), [](PickleValue item) {
+      return item.kind() == PickleKind::kDict;
+    });
+    if (doc_.root().kind() == PickleKind::kList && of_dicts) segments = doc_.root();
     if (segments.is_absent() && traces.is_absent()) {
       return Error{name +
                    ": a pickle, but not a PyTorch memory snapshot (no \"segments\" and no "

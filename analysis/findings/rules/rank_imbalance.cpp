@@ -1,10 +1,13 @@
 // One rank needs more than the others.
 #include <fmt/format.h>
 
+#include <optional>
 #include <set>
+#include <string>
 
 #include "analysis/findings/growth.h"
 #include "analysis/findings/rules.h"
+#include "analysis/findings/time_growth.h"
 #include "analysis/names/stack_lines.h"
 #include "analysis/ranks/ranks.h"
 #include "analysis/wording.h"
@@ -36,12 +39,16 @@ const StackExcess* largest_of_its_own(const RankComparison& ranks) {
   return exclusive > shared ? largest : nullptr;
 }
 
-// Whether most of the excess is at lines that allocate what grows on this rank from step to step.
+// Whether most of the excess is at lines that allocate what grows on this rank.
 bool is_growth(const RankComparison& ranks, const DeviceEvidence& d, uint64_t extra) {
-  if (!grows(d)) return false;
   std::set<std::string> lines;
-  for (const StackGrowth& g : d.steps.growing) {
-    lines.insert(headline_of(d.process->names.stack_text(g.stack)));
+  const auto add = [&](const auto& growing) {
+    for (const auto& g : growing) lines.insert(headline_of(d.process->names.stack_text(g.stack)));
+  };
+  if (grows(d)) {
+    add(d.steps.growing);
+  } else if (const std::optional<TimeGrowth> growth = growth_over_time(d)) {
+    add(growth->left);
   }
   uint64_t bytes = 0;
   for (const StackExcess& e : ranks.stacks) {
@@ -63,14 +70,14 @@ Advice advice_for(const RankComparison& ranks, const DeviceEvidence& d, const St
   }
   if (is_growth(ranks, d, extra)) {
     return {"stop_growth",
-            fmt::format("memory grows on this rank with every step (see {}), and most of the "
-                        "difference is that growth: stop it first",
+            fmt::format("memory grows on this rank (see {}), and most of the difference is that "
+                        "growth: stop it first",
                         grows_by_graphs(d) ? "retained_graph" : "creep"),
             0};
   }
   return {"balance_ranks",
           fmt::format("the same lines hold more memory on this rank: give every rank the same "
-                      "amount of data: saves {}",
+                      "share of the batch, the layers and the caches: saves {}",
                       size_text(extra)),
           extra};
 }

@@ -303,32 +303,34 @@ struct Server {
 };
 
 // Requests of random lengths, one after the other; their loop is not in the stacks.
-Trace serve(const Server& server) {
-  return Trace([&server](Story& s, uint32_t) {
-    for (int i = 0; i < 16; ++i) s.alloc(8 * kMiB, s.setup());
-    std::mt19937 random(7);
-    std::vector<std::vector<uint64_t>> store;
-    for (int request = 0; request < 120; ++request) {
-      const uint64_t length = 1 + random() % 8;
-      std::vector<uint64_t> cache;
-      for (int layer = 0; layer < 4; ++layer) {
-        const std::string caller = "generate serve.py:" + std::to_string(50 + request % 7);
-        s.free(s.alloc(length * kMiB, s.forward(41, caller)));
-        cache.push_back(s.alloc(length * kMiB / 2, s.stack({"remember cache.py:77"})));
-        s.free(s.alloc(length * kMiB / 4, s.forward(43, caller)));
-      }
-      const bool leaks = server.leaks_every != 0 && request % server.leaks_every == 0 &&
-                         request < server.until && request >= server.from;
-      if (leaks) store.push_back(std::move(cache));
-      if (leaks && store.size() <= server.bound) continue;
-      if (leaks) {
-        cache = std::move(store.front());
-        store.erase(store.begin());
-      }
-      for (const uint64_t block : cache) s.free(block);
+void serve_requests(Story& s, const Server& server) {
+  for (int i = 0; i < 16; ++i) s.alloc(8 * kMiB, s.setup());
+  std::mt19937 random(7);
+  std::vector<std::vector<uint64_t>> store;
+  for (int request = 0; request < 120; ++request) {
+    const uint64_t length = 1 + random() % 8;
+    std::vector<uint64_t> cache;
+    for (int layer = 0; layer < 4; ++layer) {
+      const std::string caller = "generate serve.py:" + std::to_string(50 + request % 7);
+      s.free(s.alloc(length * kMiB, s.forward(41, caller)));
+      cache.push_back(s.alloc(length * kMiB / 2, s.stack({"remember cache.py:77"})));
+      s.free(s.alloc(length * kMiB / 4, s.forward(43, caller)));
     }
-    if (server.runs_out) s.run_out(64 * kMiB, 10 * kMiB, s.forward(41));
-  });
+    const bool leaks = server.leaks_every != 0 && request % server.leaks_every == 0 &&
+                       request < server.until && request >= server.from;
+    if (leaks) store.push_back(std::move(cache));
+    if (leaks && store.size() <= server.bound) continue;
+    if (leaks) {
+      cache = std::move(store.front());
+      store.erase(store.begin());
+    }
+    for (const uint64_t block : cache) s.free(block);
+  }
+  if (server.runs_out) s.run_out(64 * kMiB, 10 * kMiB, s.forward(41));
+}
+
+Trace serve(const Server& server) {
+  return Trace([&server](Story& s, uint32_t) { serve_requests(s, server); });
 }
 
 TEST(TimeGrowth, AServerThatLeaksWithoutSteps) {
@@ -340,6 +342,15 @@ TEST(TimeGrowth, AServerThatLeaksWithoutSteps) {
       EXPECT_EQ(headline_of(f.frames), "remember cache.py:77");
     }
   }
+}
+
+TEST(TimeGrowth, IsWhatOneRankNeedsMore) {
+  const Trace trace(
+      [](Story& s, uint32_t rank) { serve_requests(s, {.leaks_every = rank == 1 ? 1 : 0}); }, 3,
+      true);
+  EXPECT_EQ(trace.finding("creep").rank, 1);
+  EXPECT_EQ(trace.finding("rank_imbalance").rank, 1);
+  EXPECT_EQ(trace.finding("rank_imbalance").advice[0].action, "stop_growth");
 }
 
 TEST(TimeGrowth, ALeakThatBeganLate) {
