@@ -100,6 +100,32 @@ bool goes_up_and_down(const DeviceEvidence& d) {
 }
 }  // namespace
 
+namespace {
+// Whether most of what grows are optimizer states, and no parameter has more of them than one
+// optimizer makes: layers were unfrozen or used for the first time, step by step.
+bool is_of_first_states(const DeviceEvidence& d) {
+  constexpr uint64_t kMostStates = 3;  // of a parameter: Adam's, with amsgrad
+  if (d.roles == nullptr || d.categories.of.empty()) return false;
+  double all = 0;
+  double states = 0;
+  for (const StackGrowth& g : d.steps.growing) {
+    all += g.bytes_per_step;
+    if (d.roles->of(g.stack) == StackRole::kOptimizerInit) states += g.bytes_per_step;
+  }
+  if (states <= 0.5 * all) return false;
+  const uint32_t last = d.steps.boundaries[d.steps.window_last + 1] - 1;
+  uint64_t made = 0;
+  uint64_t parameters = 0;
+  for (size_t i = 0; i < d.categories.of.size(); ++i) {
+    const Allocation& a = d.model->allocations[i];
+    if (a.birth > last || a.release <= last) continue;
+    if (d.roles->of(a.stack) == StackRole::kOptimizerInit) ++made;
+    if (d.categories.of[i] == Category::kParameter) ++parameters;
+  }
+  return made <= kMostStates * parameters;
+}
+}  // namespace
+
 bool grows(const DeviceEvidence& d) {
   if (d.model == nullptr || d.steps.growth_bytes_per_step <= 0) return false;
   const auto matters = [&](uint64_t bytes) {
@@ -109,13 +135,14 @@ bool grows(const DeviceEvidence& d) {
   const uint64_t gained = gained_bytes(d);
   // A history that began late has only the last steps of a long growth.
   if (!matters(gained) && !matters(gained + older_growth(d))) return false;
-  return !goes_up_and_down(d);
+  return !goes_up_and_down(d) && !is_of_first_states(d);
 }
 
 bool grows_towards_failure(const DeviceEvidence& d) {
   if (!d.ran_out() || d.steps.growth_bytes_per_step <= 0 || grows(d)) return false;
   const uint64_t needed = std::max(kLeastGrowth, d.model->failures.back().requested_bytes);
-  return gained_bytes(d) >= needed && !consists_of_graphs(d) && !goes_up_and_down(d);
+  return gained_bytes(d) >= needed && !consists_of_graphs(d) && !goes_up_and_down(d) &&
+         !is_of_first_states(d);
 }
 
 bool grows_by_graphs(const DeviceEvidence& d) {

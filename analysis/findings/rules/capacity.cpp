@@ -297,9 +297,11 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
     }
     d.model->release_pages();  // its replays read all events, and there may be many ranks
     // What saves next to nothing of the request is no help, nor are settings for one that is larger
-    // than the card. Other advice without a number promises nothing.
+    // than the card. Other advice without a number promises nothing, and a bound makes the request
+    // itself smaller.
     std::erase_if(f.advice, [&](const Advice& a) {
       if (a.action == "allocator_settings") return failure.requested_bytes > d.limit.bytes;
+      if (a.action == "bound_request") return false;
       return a.saves_bytes != 0 && a.saves_bytes < failure.requested_bytes / 20;
     });
     out.push_back(std::move(f));

@@ -86,7 +86,8 @@ TEST(LeakLines, WhatIsMovedToTheHostSavesAlsoTheNewest) {
   const Finding f = trace.finding("creep");
   ASSERT_FALSE(f.advice.empty());
   EXPECT_EQ(f.advice[0].saves_bytes, (kEpochs - 1) * kBatches * 20 * kMiB);
-  EXPECT_NE(f.advice[0].detail.find("600.0 MiB if all of it is moved to host memory"), std::string::npos)
+  EXPECT_NE(f.advice[0].detail.find("600.0 MiB if all of it is moved to host memory"),
+            std::string::npos)
       << f.advice[0].detail;
 }
 
@@ -181,4 +182,21 @@ TEST(LeakLines, GraphsThatFillTheMemoryAfterAFewSteps) {
 }
 
 }  // namespace
+// Layers are unfrozen one by one, and the optimizer makes the states of each; or it is replaced in
+// every step, and the states of the old ones stay.
+TEST(LeakLines, TheFirstStatesOfALayerAreNoLeak) {
+  const auto run = [](int states_per_step) {
+    return Trace([states_per_step](Story& s, uint32_t) {
+      for (int layer = 0; layer < 40; ++layer) s.alloc(8 * kMiB, s.setup());
+      Training t(s, {});
+      for (int step = 0; step < 20; ++step) {
+        t.step();
+        for (int i = 0; i < states_per_step; ++i) s.alloc(8 * kMiB, s.optimizer("_init_group"));
+      }
+    });
+  };
+  EXPECT_EQ(run(2).finding("creep").id, "");
+  EXPECT_NE(run(12).finding("creep").advice.at(0).detail.find("made anew"), std::string::npos);
+}
+
 }  // namespace tidemark
