@@ -32,8 +32,8 @@ void add_forks(const FrameText& text, std::vector<Path>::const_iterator begin,
         std::find_if(from, end, [&](const Path& p) { return frame_at(p) != frame_at(*from); });
     std::string label = so_far;
     // Where some paths end and all others go on together, these fork later.
-    const bool all_others = from != begin && to == end && to - from > 1 &&
-                            std::prev(from)->frames.size() <= depth;
+    const bool all_others =
+        from != begin && to == end && to - from > 1 && std::prev(from)->frames.size() <= depth;
     if (depth < from->frames.size() && !all_others) {
       if (!label.empty()) label += " > ";
       label += text.frame(from->frames[depth]);
