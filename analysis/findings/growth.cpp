@@ -98,9 +98,7 @@ bool goes_up_and_down(const DeviceEvidence& d) {
   return was_as_high(*d.process, d.device, now - std::min(gained_bytes(d) / 4, now),
                      2 * d.steps.period_ns);
 }
-}  // namespace
 
-namespace {
 // Whether most of what grows are optimizer states, and no parameter has more of them than one
 // optimizer makes: layers were unfrozen or used for the first time, step by step.
 bool is_of_first_states(const DeviceEvidence& d) {

@@ -96,6 +96,9 @@ refuses("a cut gzip", "report", cut, says=["cut.pickle.gz"])
 half = tmp / "half.pickle"
 half.write_bytes(gzip.open(snapshot).read()[:50000])
 refuses("a cut pickle", "report", half, says=["half.pickle"])
+other = tmp / "other.pickle"
+other.write_bytes(pickle.dumps([1, 2, 3]))
+refuses("a pickle of something else", "report", other, says=["other.pickle", "not a PyTorch"])
 evil = tmp / "evil.pickle"
 evil.write_bytes(b"\x80\x04cos\nsystem\n\x8c\x04true\x85R.")
 refuses("a pickle that runs code", "import", evil, "-o", tmp / "evil.tmk", says=["GLOBAL"])
