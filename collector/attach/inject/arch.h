@@ -51,9 +51,13 @@ int64_t loaded_number(std::span<const uint8_t, kLoadBytes> bytes_before_instruct
 
 // Sets the registers as at the instruction itself, about to enter the kernel.
 void set_before_call(Registers& registers, uint64_t instruction, const SystemCall& call);
-// Makes the kernel skip the call that the thread is entering, after the registers of
-// set_before_call() have been written. False: see errno.
-bool skip_entered_call(int thread);
+// Whether these registers, written while the thread enters a call, make the kernel skip that call:
+// on aarch64 that needs a second write, and a tracer that dies between the two spoils the call.
+#if defined(__x86_64__)
+inline constexpr bool kRegistersSkipCall = true;
+#else
+inline constexpr bool kRegistersSkipCall = false;
+#endif
 
 // After a system call that a stop has interrupted: sets the registers as if it had not been entered
 // yet. `before` is that call: aarch64 has overwritten its first argument. False if it was another

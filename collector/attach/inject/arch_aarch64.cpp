@@ -1,18 +1,13 @@
 #if defined(__aarch64__)
 #include <asm/sigcontext.h>
 #include <elf.h>
-#include <sys/ptrace.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <ucontext.h>
 
 #include <cstring>
 
 #include "collector/attach/inject/arch.h"
 
-#ifndef NT_ARM_SYSTEM_CALL
-#define NT_ARM_SYSTEM_CALL 0x404
-#endif
 #ifndef NT_ARM_SVE
 #define NT_ARM_SVE 0x405
 #endif
@@ -142,12 +137,6 @@ void set_before_call(Registers& r, uint64_t instruction, const SystemCall& call)
   r.pc = instruction;
   r.regs[8] = static_cast<uint64_t>(call.number);
   for (size_t i = 0; i < call.arguments.size(); ++i) r.regs[i] = call.arguments[i];
-}
-
-bool skip_entered_call(int thread) {
-  int none = -1;
-  iovec data{&none, sizeof none};
-  return ptrace(PTRACE_SETREGSET, thread, NT_ARM_SYSTEM_CALL, &data) == 0;
 }
 
 bool restart_call(Registers& r, const SystemCall& before) {

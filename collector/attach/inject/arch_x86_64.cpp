@@ -145,10 +145,6 @@ void set_before_call(Registers& r, uint64_t instruction, const SystemCall& call)
   r.r9 = call.arguments[5];
 }
 
-bool skip_entered_call(int) {
-  return true;  // set_before_call() has done that with orig_rax
-}
-
 bool restart_call(Registers& r, const SystemCall& before) {
   const SystemCall call = entered_call(r);
   if (call.number != before.number || call.arguments != before.arguments) return false;

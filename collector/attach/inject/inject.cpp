@@ -125,11 +125,12 @@ class Injector {
         calls_(target.pid, memory, target.files) {}
 
   Result<int> run() {
-    while (true) {
+    // In the first round only threads that can restore themselves if this process dies meanwhile.
+    for (bool only_known = true;; only_known = false) {
       refused_ = 0;
       entered_any_ = false;
       for (const pid_t thread : order_threads(target_.pid, calls_)) {
-        Result<bool> started = try_thread(thread);
+        Result<bool> started = try_thread(thread, only_known);
         if (!started) return started.error();
         if (*started) return wait_for_library();
         if (steady_clock::now() >= injection_.deadline) break;
@@ -151,7 +152,7 @@ class Injector {
   }
 
   // False: try another thread.
-  Result<bool> try_thread(pid_t id) {
+  Result<bool> try_thread(pid_t id, bool only_known) {
     const SignalsHeld held;
     Tracee thread(target_.pid, id);
     int system_error = 0;
@@ -162,7 +163,7 @@ class Injector {
     }
     entered_any_ = true;
     const Deadline slice = std::min(injection_.deadline, steady_clock::now() + kSlice);
-    Result<bool> safe = thread.reach_safe_point(calls_, slice);
+    Result<bool> safe = thread.reach_safe_point(calls_, slice, only_known);
     if (!safe || !*safe) return false;
     if (Status started = borrow(thread); !started) {
       thread.leave();

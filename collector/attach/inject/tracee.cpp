@@ -121,7 +121,14 @@ bool Tracee::interrupt_running(Deadline deadline) {
   const SystemCall before = waiting_call(process_, thread_);
   if (!interrupt(deadline)) return false;
   undo_spurious_eintr(before);
+  Registers now;
+  if (read(now)) note_call(now);
   return true;
+}
+
+void Tracee::note_call(const Registers& registers) {
+  const int64_t number = entered_call(registers).number;
+  if (number != SYS_restart_syscall) call_ = number;
 }
 
 // The stop alone makes some calls (epoll_wait, a recv with a time limit, …) end with EINTR. Without
@@ -133,7 +140,7 @@ void Tracee::undo_spurious_eintr(const SystemCall& before) const {
   if (restart_call(now, before)) static_cast<void>(write(now));
 }
 
-Result<bool> Tracee::reach_safe_point(const SafeCalls& calls, Deadline deadline) {
+Result<bool> Tracee::reach_safe_point(const SafeCalls& calls, Deadline deadline, bool only_known) {
   int pass = 0;
   while (true) {
     const Stop stop = resume(PTRACE_SYSCALL, pass, deadline);
@@ -144,11 +151,16 @@ Result<bool> Tracee::reach_safe_point(const SafeCalls& calls, Deadline deadline)
       return Error{"it was stopped by a signal"};
     }
     Registers now;
-    if (stop == Stop::kEntry && read(now) && calls.is_safe_entry(now)) {
-      if (stop_before_call(calls)) return true;
-      const Error error{std::string("cannot prepare a thread: ") + std::strerror(errno)};
-      leave();
-      return error;
+    if (stop == Stop::kEntry && read(now)) {
+      note_call(now);
+      const uint64_t instruction = system_call_address(program_counter(now));
+      if (calls.is_safe_entry(now) &&
+          (!only_known || restarted_number(calls, instruction, entered_call(now).number) >= 0)) {
+        if (stop_at_call(calls)) return true;
+        const Error error{std::string("cannot prepare a thread: ") + std::strerror(errno)};
+        leave();
+        return error;
+      }
     }
     // A busy thread may make system calls endlessly.
     if (stop == Stop::kNone || steady_clock::now() >= deadline) {
@@ -158,22 +170,19 @@ Result<bool> Tracee::reach_safe_point(const SafeCalls& calls, Deadline deadline)
   }
 }
 
-// At the entry of a call: makes the kernel skip it, and stops the thread on its way back with
-// registers that enter the call again, also if this process ends meanwhile.
-bool Tracee::stop_before_call(const SafeCalls& calls) {
+// At the entry of a call: stops the thread on its way back with registers that enter the call
+// again, also if this process ends meanwhile. Where the call cannot be skipped, it is interrupted.
+bool Tracee::stop_at_call(const SafeCalls& calls) {
   Registers entered;
   if (!read(entered)) return false;
   const SystemCall call = entered_call(entered);
   const uint64_t instruction = system_call_address(program_counter(entered));
-  set_before_call(entered, instruction, call);
-  if (!write(entered) || !skip_entered_call(thread_)) return false;
+  if (kRegistersSkipCall) {
+    set_before_call(entered, instruction, call);
+    if (!write(entered)) return false;
+  }
   if (!interrupt(steady_clock::now() + kRollback)) return false;
-  Registers whole;  // all of them are valid at this stop
-  if (!read(whole)) return false;
-  if (program_counter(whole) != instruction) return false;  // a signal came first
-  set_before_call(whole, instruction, call);
-  registers_ = whole;
-  set_registers_for_return(calls, call);
+  if (!save_registers(calls, instruction, call)) return false;
   if (trace(static_cast<int>(PTRACE_GETSIGMASK), thread_, sizeof mask_,
             reinterpret_cast<uintptr_t>(&mask_)) != 0) {
     return false;
@@ -197,19 +206,38 @@ bool Tracee::stop_before_call(const SafeCalls& calls) {
   return masked_;
 }
 
+// After an interrupted wait the kernel enters restart_syscall, which hides the call. It is known if
+// it was interrupted by this object; glibc before 2.41 also loads it directly before entering.
+int64_t Tracee::restarted_number(const SafeCalls& calls, uint64_t instruction,
+                                 int64_t entered) const {
+  if (entered != SYS_restart_syscall) return entered;
+  if (call_ >= 0) return call_;
+  uint8_t code[kLoadBytes];
+  if (!calls.memory().read(instruction - sizeof code, code, sizeof code)) return -1;
+  return loaded_number(code);
+}
+
+// Either the call is to be entered again, or it had nothing to wait for and has returned. False: a
+// signal came first.
+//
 // rt_sigreturn makes the kernel forget an interrupted call: without a tracer, a wait that the stop
 // interrupted starts again from the beginning.
-void Tracee::set_registers_for_return(const SafeCalls& calls, const SystemCall& entered) {
+bool Tracee::save_registers(const SafeCalls& calls, uint64_t instruction, const SystemCall& call) {
+  if (!read(registers_)) return false;  // all of them are valid at this stop
+  const uint64_t pc = program_counter(registers_);
+  const bool returned = pc != instruction && system_call_address(pc) == instruction;
+  if (pc != instruction && !returned) return false;
+  const bool interrupted = static_cast<int64_t>(result_of(registers_)) == -EINTR &&
+                           !has_deliverable_signal(process_, thread_);
+  knows_call_ = true;
   for_return_ = registers_;
-  knows_call_ = entered.number != SYS_restart_syscall;
-  if (knows_call_) return;
-  const uint64_t instruction = program_counter(registers_);
-  uint8_t code[kLoadBytes];
-  if (!calls.memory().read(instruction - sizeof code, code, sizeof code)) return;
-  SystemCall call = entered;
-  call.number = loaded_number(code);
-  knows_call_ = call.number >= 0;
-  if (knows_call_) set_before_call(for_return_, instruction, call);
+  if (returned && !interrupted) return true;
+  set_before_call(registers_, instruction, call);
+  SystemCall again = call;
+  again.number = restarted_number(calls, instruction, call.number);
+  knows_call_ = again.number >= 0;
+  if (knows_call_) set_before_call(for_return_, instruction, again);
+  return true;
 }
 
 // The stack below the stack pointer of a stopped thread is free, as for any signal. If the stack is

@@ -37,9 +37,10 @@ class Tracee {
   Status seize(int& errno_out);
 
   // Lets it run until it is about to enter a system call in which a thread only waits, and stops
-  // it there, before the call, with all signals blocked except those that a fault raises. False if
-  // the deadline comes first; the thread is then released.
-  Result<bool> reach_safe_point(const SafeCalls& calls, Deadline deadline);
+  // it there, before the call or after it, with all signals blocked except those that a fault
+  // raises. False if the deadline comes first; the thread is then released. `only_known`: not in a
+  // wait of which it is unknown which call it continues.
+  Result<bool> reach_safe_point(const SafeCalls& calls, Deadline deadline, bool only_known);
 
   // The following functions only at a safe point.
 
@@ -71,8 +72,11 @@ class Tracee {
   bool interrupt(Deadline deadline);
   // For a thread that runs its own program; a call interrupted only by the stop is restarted.
   bool interrupt_running(Deadline deadline);
-  bool stop_before_call(const SafeCalls& calls);
-  void set_registers_for_return(const SafeCalls& calls, const SystemCall& entered);
+  void note_call(const Registers& registers);
+  // The number of the call that the thread continues, or is about to enter. -1: unknown.
+  int64_t restarted_number(const SafeCalls& calls, uint64_t instruction, int64_t entered) const;
+  bool stop_at_call(const SafeCalls& calls);
+  bool save_registers(const SafeCalls& calls, uint64_t instruction, const SystemCall& call);
   void prepare_way_back(const SafeCalls& calls);
   bool read(Registers& registers) const;
   bool write(const Registers& registers) const;
@@ -86,6 +90,7 @@ class Tracee {
   bool stopped_ = false;
   bool in_call_ = false;  // the last stop was a call's entry
   int signal_ = 0;        // of a signal-delivery stop
+  int64_t call_ = -1;     // the last call entered, not counting restart_syscall
   bool saved_ = false;
   Registers registers_{};   // to be restored
   Registers for_return_{};  // what rt_sigreturn restores
