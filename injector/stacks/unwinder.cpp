@@ -50,15 +50,12 @@ class Walker {
 
   // Finds the module and the rules of the current frame.
   void look() {
-    known_ = false;
-    module_ = nullptr;
     const uintptr_t pc = lookup_pc();
     size_t index = 0;
-    if (g_cache.find(pc, modules_.generation(), index, rules_)) {
-      module_ = modules_.at(index);
-      known_ = true;
-      return;
-    }
+    const bool cached = g_cache.find(pc, modules_.generation(), index, rules_);
+    module_ = cached ? modules_.at(index) : nullptr;  // none in a view that is out of date
+    known_ = module_ != nullptr;
+    if (known_) return;
     module_ = modules_.find(pc);
     if (module_ == nullptr || !find_frame_rules(module_->tables, pc, rules_)) return;
     known_ = true;

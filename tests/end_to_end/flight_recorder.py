@@ -150,10 +150,12 @@ class FlightRecorder(HostTest):
     def test_the_whole_run_of_a_program_without_pytorch(self):
         host = self.host([FAST_CLOCK.parent / "attach_host", "0"], LIBRARIES, INJECTOR,
                          TIDEMARK_ARM=None, TIDEMARK_OUT=str(self.out), TIDEMARK_KEEP="1s").ready()
-        for _ in range(4):
+
+        def window_has_moved():
             host.say("time 5000 alloc")
-            time.sleep(1)
-        host.say("time 5000 alloc")
+            return "whole_run" in self.device_of(self.tidemark("seal", host.pid).strip())
+
+        self.assertTrue(wait_for(window_has_moved))
         trace = host.ask("stop")["trace"]
         device = json.loads(self.tidemark("report", trace, "--json"))["ranks"][0]["devices"][0]
         run = device["whole_run"]

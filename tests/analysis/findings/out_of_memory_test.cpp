@@ -107,7 +107,8 @@ TEST(OutOfMemory, OtherProcessesThatHoldTheCardMustLeave) {
   EXPECT_EQ(f.advice[0].action, "free_the_card");
   EXPECT_TRUE(f.advice[0].detail.starts_with("other processes hold about 14."))
       << f.advice[0].detail;
-  const Advice* named = advice_of(run(true), "free_the_card");
+  const Finding with_names = run(true);
+  const Advice* named = advice_of(with_names, "free_the_card");
   ASSERT_NE(named, nullptr);
   EXPECT_NE(named->detail.find("process 4711 with 14.0 GiB"), std::string::npos) << named->detail;
 }

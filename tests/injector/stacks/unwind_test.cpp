@@ -429,6 +429,28 @@ TEST(CaptureUnwind, WhileLibrariesComeAndGo) {
   EXPECT_LE(bad.load(), stale_module_views() - stale);
 }
 
+// Readers that hold every list of libraries leave the next one without any. It must not use rules
+// found with an older list either: another library may be there by now.
+TEST(CaptureUnwind, WithoutAListOfLibrariesThereIsOneFrame) {
+  std::vector<std::unique_ptr<ModuleView>> readers;
+  void* library = nullptr;
+  size_t frames = 0;
+  const uint64_t stale = stale_module_views();
+  for (int i = 0; i < 64 && stale_module_views() == stale; ++i) {
+    EXPECT_GE(recurse(3).ours.size(), 4u);
+    readers.push_back(std::make_unique<ModuleView>());
+    if (library == nullptr) {
+      library = dlopen(TIDEMARK_CAPTURE_PLUGIN, RTLD_NOW);
+    } else {
+      dlclose(std::exchange(library, nullptr));
+    }
+    count_frames(&frames);
+  }
+  EXPECT_GT(stale_module_views(), stale);
+  EXPECT_EQ(frames, 1u);
+  if (library != nullptr) dlclose(library);
+}
+
 TEST(CaptureModules, KnowsTheProgramAndLibc) {
   const ModuleView view;
   const LoadedModule* program = view.find(reinterpret_cast<uintptr_t>(&recurse));
