@@ -115,16 +115,22 @@ std::vector<Part> parts_of(const AllocationHistory& model, const Span& span,
   return parts;
 }
 
-// What is older than blocks of the same stack become that are freed, and is still added to: blocks
-// of running requests are younger, and a cache that is full gets no more.
-// `last_part`: in which, or later, it must have been added to.
-void count_left(const AllocationHistory& model, const Span& span,
-                const std::unordered_set<uint32_t>& recurring, size_t last_part,
-                TimeGrowth& growth) {
-  struct Line {
-    std::vector<uint32_t> lives;  // in events, of those that were freed
-    std::vector<uint32_t> held;   // rows of those that were not
-  };
+struct Line {
+  std::vector<uint32_t> lives;   // in events, of those that were freed
+  std::vector<uint32_t> before;  // rows of those that were not: of the work, before the span
+  std::vector<uint32_t> held;    // and in the span, or older than the history
+
+  // How old a block becomes. A few that were freed late are no rule.
+  uint32_t life() {
+    if (lives.empty()) return 0;
+    const auto long_one = lives.begin() + static_cast<ptrdiff_t>(lives.size() * 19 / 20);
+    std::nth_element(lives.begin(), long_one, lives.end());
+    return *long_one;
+  }
+};
+
+std::map<uint32_t, Line> lines_of(const AllocationHistory& model, const Span& span,
+                                  const std::unordered_set<uint32_t>& recurring) {
   const auto& blocks = model.allocations;
   std::map<uint32_t, Line> lines;
   for (uint32_t i = 0; i < blocks.size() && blocks.birth(i) < span.end; ++i) {
@@ -132,26 +138,50 @@ void count_left(const AllocationHistory& model, const Span& span,
     Line& line = lines[blocks.stack(i)];
     if (blocks.release(i) < span.end) {
       if (i >= span.work) line.lives.push_back(blocks.release(i) - blocks.birth(i));
-    } else if (i >= span.row || blocks.seeded(i)) {  // of a late history, also the older ones
+    } else if (i >= span.row || blocks.seeded(i)) {
       line.held.push_back(i);
+    } else if (i >= span.work) {
+      line.before.push_back(i);
     }
   }
+  return lines;
+}
+
+// Without stacks, what a program sets up is known by its sizes: they are not added to later.
+void drop_set_up(const AllocationHistory& model, const Span& span, std::vector<uint32_t>& held) {
+  const auto& blocks = model.allocations;
+  const auto is_early = [&](uint32_t i) {
+    return blocks.birth(i) < span.first || span.part_of(blocks.birth(i)) < kParts / 4;
+  };
+  std::unordered_set<uint64_t> sizes;
+  for (const uint32_t i : held) {
+    if (!is_early(i)) sizes.insert(blocks.asked_bytes(i));
+  }
+  std::erase_if(held,
+                [&](uint32_t i) { return is_early(i) && !sizes.contains(blocks.asked_bytes(i)); });
+}
+
+// What is older than blocks of the same stack become that are freed, and is still added to: blocks
+// of running requests are younger, and a cache that is full gets no more. Lines that leave blocks
+// in the span left those before it as well. `last_part`: in which, or later, it must have been
+// added to. Returns what is of the span.
+uint64_t count_left(const AllocationHistory& model, const Span& span,
+                    const std::unordered_set<uint32_t>& recurring, size_t last_part,
+                    TimeGrowth& growth) {
+  const auto& blocks = model.allocations;
+  uint64_t of_span = 0;
   Rehearsal freed(model);
-  for (auto& [stack, line] : lines) {
+  for (auto& [stack, line] : lines_of(model, span, recurring)) {
     if (line.held.empty() || blocks.birth(line.held.back()) < span.first ||
         span.part_of(blocks.birth(line.held.back())) < last_part) {
       continue;
     }
-    uint32_t life = 0;
-    if (!line.lives.empty()) {
-      // A few that were freed late are no rule.
-      const auto long_one =
-          line.lives.begin() + static_cast<ptrdiff_t>(line.lives.size() * 19 / 20);
-      std::nth_element(line.lives.begin(), long_one, line.lives.end());
-      life = *long_one;
-    }
+    const uint32_t life = line.life();
     std::erase_if(line.held, [&](uint32_t i) { return span.end - blocks.birth(i) <= life; });
+    if (stack == 0) drop_set_up(model, span, line.held);
     if (line.held.size() < kParts / 2) continue;
+    for (const uint32_t i : line.held) of_span += blocks.block_bytes(i);
+    if (stack != 0) line.held.insert(line.held.end(), line.before.begin(), line.before.end());
     LeftByStack left{stack, 0, line.held.size()};
     for (const uint32_t i : line.held) {
       freed.leave_out_from(blocks[i], blocks.birth(i) + life);
@@ -162,6 +192,7 @@ void count_left(const AllocationHistory& model, const Span& span,
   std::sort(growth.left.begin(), growth.left.end(),
             [](const LeftByStack& a, const LeftByStack& b) { return a.bytes > b.bytes; });
   growth.saved_bytes = freed.saved_bytes();
+  return of_span;
 }
 
 }  // namespace
@@ -169,6 +200,11 @@ void count_left(const AllocationHistory& model, const Span& span,
 uint64_t TimeGrowth::left_bytes() const {
   return std::accumulate(left.begin(), left.end(), uint64_t{0},
                          [](uint64_t sum, const LeftByStack& l) { return sum + l.bytes; });
+}
+
+uint64_t TimeGrowth::left_blocks() const {
+  return std::accumulate(left.begin(), left.end(), uint64_t{0},
+                         [](uint64_t sum, const LeftByStack& l) { return sum + l.blocks; });
 }
 
 namespace {
@@ -202,8 +238,8 @@ std::optional<TimeGrowth> steady_growth(const DeviceEvidence& d, const Span& spa
     if (rise < growth.gained_bytes / kParts / 4) return std::nullopt;
   }
   TimeGrowth told = growth;
-  count_left(*d.model, span, recurring, kParts - 1, told);
-  if (told.left_bytes() >= growth.gained_bytes / 2) return told;
+  const uint64_t left_in_span = count_left(*d.model, span, recurring, kParts - 1, told);
+  if (left_in_span >= growth.gained_bytes / 2) return told;
   // Otherwise it is one block that is replaced by larger ones, for instance, up to the end; or a
   // cache that was full before.
   if (last.late_low_bytes < last.low_bytes + growth.gained_bytes / kParts / 8) return std::nullopt;
@@ -223,8 +259,8 @@ std::optional<TimeGrowth> growth_in_lumps(const DeviceEvidence& d, const Span& s
   }
   if (freed < born / 2) return std::nullopt;
   TimeGrowth growth;
-  count_left(*d.model, span, recurring, kParts * 3 / 4, growth);
-  if (growth.left_bytes() < least_gain || growth.saved_bytes < least_gain) return std::nullopt;
+  const uint64_t left_in_span = count_left(*d.model, span, recurring, kParts * 3 / 4, growth);
+  if (left_in_span < least_gain || growth.saved_bytes < least_gain) return std::nullopt;
   growth.risen_bytes = growth.gained_bytes = growth.left_bytes();
   return growth;
 }
@@ -252,7 +288,7 @@ std::optional<TimeGrowth> growth_from(const DeviceEvidence& d, const MinMaxPyram
 }  // namespace
 
 std::optional<TimeGrowth> growth_over_time(const DeviceEvidence& d) {
-  constexpr uint32_t kBeginnings = 4;
+  constexpr uint32_t kBeginnings[] = {2, 4, 6, 7};  // eighths
   if (d.model == nullptr || (d.steps.count() != 0 && d.categories.has_backward)) {
     return std::nullopt;
   }
@@ -262,8 +298,8 @@ std::optional<TimeGrowth> growth_over_time(const DeviceEvidence& d) {
   if (d.categories.has_backward) return std::nullopt;
   // It may have begun late. A level that is higher for a while is not growth: blocks must be left.
   const auto rows = static_cast<uint32_t>(d.model->allocations.size()) - work;
-  for (uint32_t quarter = 1; quarter < kBeginnings; ++quarter) {
-    auto growth = growth_from(d, curves, work, work + rows / kBeginnings * quarter);
+  for (const uint32_t eighths : kBeginnings) {
+    auto growth = growth_from(d, curves, work, work + rows / 8 * eighths);
     if (growth && !growth->left.empty()) return growth;
   }
   return std::nullopt;
@@ -299,8 +335,9 @@ Finding creep_over_time(const DeviceEvidence& d, const TimeGrowth& growth) {
   const std::string what_grew =
       growth.left.empty() ? fmt::format("what stays allocated rose by at least {} in the recording",
                                         size_text(growth.risen_bytes))
-                          : fmt::format("{} of what was allocated all along was never freed",
-                                        size_text(growth.left_bytes()));
+                          : fmt::format("{} in {}, allocated over time, was never freed",
+                                        size_text(growth.left_bytes()),
+                                        counted(growth.left_blocks(), "block"));
   Finding f = d.finding("creep", d.ran_out() ? kError : kWarning,
                         fmt::format("memory grows: {}{}", what_grew,
                                     d.steps.count() == 0 ? " (the steps are not known)" : ""));

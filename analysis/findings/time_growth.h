@@ -25,6 +25,7 @@ struct TimeGrowth {
   uint64_t saved_bytes = 0;  // of the peak, without it
 
   uint64_t left_bytes() const;
+  uint64_t left_blocks() const;
 };
 
 // Nothing unless that level rises throughout the recording, and by an amount that matters. What

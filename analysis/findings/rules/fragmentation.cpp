@@ -2,8 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "analysis/findings/advice.h"
 #include "analysis/findings/largest_stack.h"
@@ -157,25 +160,34 @@ HolesByLine holes_by_line(const DeviceEvidence& d, const MemoryState& state) {
   return holes;
 }
 
-// Blocks of one line in a segment that is large enough for the request that failed: a segment
-// without any would have been used for it.
+// Blocks of one line that are all there is in some segments. The allocator gives segments without
+// any block back to the driver before a request fails: without these, it would have fitted.
 struct Occupied {
-  uint32_t stack = 0;  // of most of the bytes in it
+  uint32_t stack = 0;  // of most of the bytes in them
   uint64_t blocks = 0;
   uint64_t bytes = 0;
+  uint64_t segments = 0;
   uint64_t segment_bytes = 0;
+
+  void add(const Occupied& other) {
+    stack = other.stack;
+    blocks += other.blocks;
+    bytes += other.bytes;
+    segments += other.segments;
+    segment_bytes += other.segment_bytes;
+  }
 };
 
-// The one with the least in it, if that is hardly anything and not working memory of the step.
-std::optional<Occupied> occupied_segment(const DeviceEvidence& d, const MemoryState& state,
-                                         const Movable& is_movable) {
+// Segments with hardly anything in them, none of which is working memory of the step.
+std::vector<std::pair<size_t, Occupied>> hardly_used_segments(const DeviceEvidence& d,
+                                                              const MemoryState& state) {
   constexpr uint64_t kHardlyAny = 4;  // one part in so many of the segment
-  const FailedAllocation& failure = d.model->failures.back();
-  std::optional<Occupied> least;
+  std::vector<std::pair<size_t, Occupied>> hardly_used;
   auto live = state.live.begin();
-  for (const SegmentRange& segment : state.segments) {
+  for (size_t i = 0; i < state.segments.size(); ++i) {
+    const SegmentRange& segment = state.segments[i];
     std::unordered_map<uint32_t, uint64_t> by_stack;
-    Occupied found{0, 0, 0, segment.size_bytes};
+    Occupied found{0, 0, 0, 1, segment.size_bytes};
     bool works = false;
     for (; live != state.live.end(); ++live) {
       const Allocation& a = d.model->allocations[*live];
@@ -186,17 +198,50 @@ std::optional<Occupied> occupied_segment(const DeviceEvidence& d, const MemorySt
       found.bytes += a.block_bytes;
       works = works || is_working_memory(d.categories.of[*live]);
     }
-    const SegmentChange& made = d.model->segment_changes[segment.change];
-    if (segment.size_bytes < failure.requested_bytes || segment.stream != failure.stream ||
-        made.pool != failure.pool || segment.expandable) {
-      continue;
-    }
-    if (works || found.blocks == 0 || found.bytes > segment.size_bytes / kHardlyAny) continue;
-    if (least && least->bytes <= found.bytes) continue;
+    if (segment.expandable || works || found.blocks == 0) continue;
+    if (found.bytes > segment.size_bytes / kHardlyAny) continue;
     found.stack = largest_stack(by_stack);
-    if (is_movable(found.stack)) least = found;
+    hardly_used.emplace_back(i, found);
+  }
+  return hardly_used;
+}
+
+// The least that is in the way of the request that failed: blocks in one segment that is large
+// enough for it, or in several that make room for another one when they are gone.
+std::optional<Occupied> occupied_segments(const DeviceEvidence& d, const MemoryState& state,
+                                          const Movable& is_movable) {
+  const FailedAllocation& failure = d.model->failures.back();
+  std::optional<Occupied> least;
+  const auto compare = [&](const Occupied& found) {
+    if (!least || found.bytes < least->bytes) least = found;
+  };
+  std::map<uint32_t, Occupied> by_stack;
+  for (const auto& [i, found] : hardly_used_segments(d, state)) {
+    if (!is_movable(found.stack)) continue;
+    const SegmentRange& segment = state.segments[i];
+    const uint32_t pool = d.model->segment_changes[segment.change].pool;
+    const bool fits =
+        segment.size_bytes >= failure.requested_bytes && segment.stream == failure.stream;
+    if (fits && pool == failure.pool) compare(found);
+    if (pool == 0) by_stack[found.stack].add(found);  // private ones are not given back
+  }
+  const uint64_t free = d.limit.bytes - std::min(d.limit.bytes, state.totals.reserved);
+  for (const auto& [stack, found] : by_stack) {
+    if (free + found.segment_bytes >= segment_bytes_for(failure.requested_bytes)) compare(found);
   }
   return least;
+}
+
+std::string occupied_text(const Occupied& pin, std::string_view place) {
+  const std::string blocks =
+      fmt::format("{} ({}) of {}", counted(pin.blocks, "block"), size_text(pin.bytes), place);
+  const std::string_view keep = pin.blocks == 1 ? "keeps" : "keep";
+  if (pin.segments == 1) {
+    return fmt::format("; {} {} a segment of {} from being used for it", blocks, keep,
+                       size_text(pin.segment_bytes));
+  }
+  return fmt::format("; {} {} {} segments with {} from being given back for it", blocks, keep,
+                     pin.segments, size_text(pin.segment_bytes));
 }
 
 // Names the line whose blocks keep a segment, or most of the holes, from being used or, if none is
@@ -204,12 +249,9 @@ std::optional<Occupied> occupied_segment(const DeviceEvidence& d, const MemorySt
 void name_the_line(Finding& f, const DeviceEvidence& d, const MemoryState& state) {
   const Dictionary& names = d.process->names;
   const Movable is_movable(d, state);
-  if (const auto pin = d.ran_out() ? occupied_segment(d, state, is_movable) : std::nullopt) {
+  if (const auto pin = d.ran_out() ? occupied_segments(d, state, is_movable) : std::nullopt) {
     f.frames = names.stack_text(pin->stack);
-    f.summary +=
-        fmt::format("; {} ({}) of {} {} a segment of {} from being used for it",
-                    counted(pin->blocks, "block"), size_text(pin->bytes), place_of(f.frames),
-                    pin->blocks == 1 ? "keeps" : "keep", size_text(pin->segment_bytes));
+    f.summary += occupied_text(*pin, place_of(f.frames));
     f.advice.push_back({"move_pins",
                         fmt::format("allocate what {} keeps before the large blocks come and go, "
                                     "or free it before the next one: what stays in the middle of "

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
+#include <vector>
 
 #include "analysis/findings/advice.h"
 #include "analysis/findings/causes/unusual_request.h"
@@ -375,6 +377,37 @@ bool is_outlier(const Operation& o, const DeviceEvidence& d) {
   return o.near <= o.near_others;  // layer by layer: that is what the program computes
 }
 
+// Whether a line always holds several blocks and replaces them all, as a batch of caches that is
+// rebuilt in every step. Of an operation, at most the results of its last run are there.
+bool is_rebuilt(const AllocationHistory& model, uint32_t stack) {
+  constexpr int64_t kSeveral = 2;
+  std::vector<std::pair<uint32_t, int64_t>> changes;  // by event
+  uint32_t first_release = kNever;
+  uint32_t last_birth = 0;
+  for (const Allocation& a : model.allocations) {
+    if (a.stack != stack || a.seeded) continue;
+    changes.emplace_back(a.birth, 1);
+    if (a.release != kNever) changes.emplace_back(a.release, -1);
+    first_release = std::min(first_release, a.release);
+    last_birth = a.birth;
+  }
+  std::sort(changes.begin(), changes.end());
+  int64_t held = 0;
+  int64_t first_ones = 0;  // before the first release
+  int64_t released = 0;
+  for (const auto& [event, change] : changes) {
+    if (event > last_birth) break;
+    held += change;
+    if (event < first_release) {
+      first_ones = held;
+      continue;
+    }
+    released += change < 0 ? 1 : 0;
+    if (held < kSeveral) return false;
+  }
+  return first_ones != 0 && released >= first_ones;
+}
+
 }  // namespace
 
 void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out) {
@@ -382,7 +415,7 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
     if (d.model == nullptr || d.model->event_count() == 0) continue;
     const Search search(d);
     const Operation o = search.run();
-    if (!is_outlier(o, d)) {
+    if (!is_outlier(o, d) || is_rebuilt(*d.model, o.stack)) {
       find_unusual_request(d, out);
       continue;
     }

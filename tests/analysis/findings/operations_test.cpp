@@ -148,6 +148,56 @@ TEST(Operations, HolesAreToBlameForARequestThatHasFittedBefore) {
   EXPECT_EQ(trace.finding("one_operation_peak").severity, kWarning);
 }
 
+// Requests that become longer find no segment of theirs, and each of the old ones has a block that
+// stays: without it, the driver would get the segment back.
+TEST(Operations, BlocksThatKeepSegmentsFromBeingGivenBack) {
+  const auto run = [](uint64_t kept_bytes) {
+    return Trace([=](Story& s, uint32_t) {
+      for (int i = 0; i < 20; ++i) s.alloc(50 * kMiB, s.setup());
+      for (uint64_t i = 0; i < 16; ++i) {
+        const bool fits_beside = kept_bytes < 2 * kMiB;  // in the rest of the segment
+        const uint64_t segment = (300 + 20 * i) * kMiB;
+        const uint64_t block =
+            s.alloc(segment - (fits_beside ? kept_bytes : 0), s.stack({"prefill serve.py:33"}));
+        if (!fits_beside) s.free(block);
+        s.alloc(kept_bytes, s.stack({"remember session.py:19"}));
+        if (fits_beside) s.free(block);
+      }
+      s.run_out(620 * kMiB, 100 * kMiB, s.stack({"prefill serve.py:33"}));
+    });
+  };
+  const Finding f = run(3 * kMiB / 2).report().findings.front();
+  EXPECT_EQ(f.id, "fragmentation");
+  EXPECT_EQ(headline_of(f.frames), "remember session.py:19");
+  EXPECT_NE(f.summary.find("16 blocks (24.0 MiB) of session.py:19 keep 16 segments"),
+            std::string::npos)
+      << f.summary;
+  // Blocks that take much of their segments are there for a reason.
+  const Finding large = run(200 * kMiB).finding("fragmentation");
+  EXPECT_EQ(large.summary.find("session.py:19"), std::string::npos) << large.summary;
+}
+
+// A server that copies the caches of its batch into new ones in every step.
+TEST(Operations, CachesThatAreRebuiltAreNotAnOperation) {
+  const auto run = [](size_t caches) {
+    return Trace::on_card(2600 * kMiB, [=](Story& s, uint32_t) {
+      for (int i = 0; i < 20; ++i) s.alloc(40 * kMiB, s.setup());
+      std::vector<uint64_t> batch;
+      for (int i = 0; i < 60; ++i) {
+        std::vector<uint64_t> grown;
+        for (size_t k = 0; k < caches; ++k) {
+          grown.push_back(s.alloc(768 / caches * kMiB, s.stack({"rebatch serve.py:33"})));
+        }
+        for (const uint64_t block : batch) s.free(block);
+        batch = grown;
+        for (int k = 0; k < 12; ++k) s.free(s.alloc(2 * kMiB, s.forward(k % 6)));
+      }
+    });
+  };
+  EXPECT_EQ(run(8).finding("one_operation_peak").id, "");
+  EXPECT_EQ(run(1).finding("one_operation_peak").id, "one_operation_peak") << "the last result";
+}
+
 // A decoder that builds an image from one a quarter as large: no more than a hidden layer does, but
 // two of them are most of a card that is nearly full.
 TEST(Operations, AFewBlocksThatFillTheCard) {

@@ -301,6 +301,7 @@ struct Server {
   bool runs_out = false;
   int from = 0;         // the first request that may leak
   size_t bound = 1000;  // of a store of what was not freed: the oldest goes
+  int requests = 120;
 };
 
 // Requests of random lengths, one after the other; their loop is not in the stacks.
@@ -308,7 +309,7 @@ void serve_requests(Story& s, const Server& server) {
   for (int i = 0; i < 16; ++i) s.alloc(8 * kMiB, s.setup());
   std::mt19937 random(7);
   std::vector<std::vector<uint64_t>> store;
-  for (int request = 0; request < 120; ++request) {
+  for (int request = 0; request < server.requests; ++request) {
     const uint64_t length = 1 + random() % 8;
     std::vector<uint64_t> cache;
     for (int layer = 0; layer < 4; ++layer) {
@@ -355,14 +356,41 @@ TEST(TimeGrowth, IsWhatOneRankNeedsMore) {
 }
 
 TEST(TimeGrowth, ALeakThatBeganLate) {
-  for (const int from : {30, 50, 70, 88}) {
+  const auto peak_of = [](const Trace& trace) {
+    return trace.model().processes[0].framework[0].allocated_peak.bytes;
+  };
+  const uint64_t healthy = peak_of(serve({}));
+  for (const int from : {30, 50, 70, 88, 205}) {
     for (const bool runs_out : {false, true}) {
-      const Finding f = serve({1, 1 << 30, runs_out, from}).finding("creep");
+      const Trace trace = serve({1, 1 << 30, runs_out, from, 1000, from < 120 ? 120 : 240});
+      const Finding f = trace.finding("creep");
       EXPECT_EQ(f.severity, runs_out ? kError : kWarning) << from;
       ASSERT_FALSE(f.frames.empty()) << from;
       EXPECT_EQ(headline_of(f.frames), "remember cache.py:77");
+      const auto saved = static_cast<double>(peak_of(trace) - healthy);
+      EXPECT_NEAR(static_cast<double>(f.advice[0].saves_bytes), saved, 0.1 * saved) << from;
     }
   }
+}
+
+// Weights and a pool have sizes that are not added to later.
+TEST(TimeGrowth, WithoutStacksTheModelIsNoGrowth) {
+  constexpr uint64_t kNoStack = 0;
+  const Trace trace([](Story& s, uint32_t) {
+    for (uint64_t i = 0; i < 20; ++i) s.alloc((30 + i) * kMiB, kNoStack);
+    for (int i = 0; i < 8; ++i) s.alloc(64 * kMiB, kNoStack);
+    std::mt19937 random(3);
+    for (int i = 0; i < 200; ++i) {
+      const uint64_t calls = 2 + random() % 5;
+      for (uint64_t k = 0; k < calls; ++k) s.free(s.alloc((1 + random() % 9) * kMiB, kNoStack));
+      s.alloc((1 + random() % 3) * kMiB, kNoStack);
+    }
+    s.run_out(64 * kMiB, 10 * kMiB, kNoStack);
+  });
+  const Finding f = trace.finding("creep");
+  ASSERT_FALSE(f.evidence.empty());
+  EXPECT_EQ(f.evidence[0].first, "gained_bytes");
+  EXPECT_NEAR(static_cast<double>(f.evidence[0].second), 400.0 * kMiB, 20.0 * kMiB);
 }
 
 // torch.cat onto a context, in a program whose steps are not known: both blocks are there
