@@ -8,7 +8,6 @@
 #include <unordered_set>
 #include <utility>
 
-#include "analysis/findings/left_graphs.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/wording.h"
 #include "proto/base/in_parallel.h"
@@ -271,6 +270,12 @@ std::optional<Advice> mixed_precision(const DeviceEvidence& d) {
       saved};
 }
 
+bool fails_in_optimizer(const DeviceEvidence& d) {
+  if (!d.ran_out()) return false;
+  const StackRole role = d.roles->of(d.model->failures.back().stack);
+  return role == StackRole::kOptimizer || role == StackRole::kOptimizerInit;
+}
+
 std::optional<Advice> shard_states(const DeviceEvidence& d) {
   const uint64_t world = d.process->info.world_size;
   if (world < 2) return std::nullopt;
@@ -284,6 +289,25 @@ std::optional<Advice> shard_states(const DeviceEvidence& d) {
                 saved};
 }
 
+namespace {
+
+bool goes_through(const Dictionary& names, uint32_t stack, std::string_view function) {
+  const auto frames = names.frames_of(stack);
+  return std::any_of(frames.begin(), frames.end(), [&](uint32_t frame) {
+    return names.string(names.frame(frame).function).starts_with(function);
+  });
+}
+
+// Whether the request that failed is for a temporary that a fused optimizer does without.
+bool fails_for_foreach(const DeviceEvidence& d) {
+  if (!d.ran_out()) return false;
+  const uint32_t stack = d.model->failures.back().stack;
+  return d.roles->of(stack) == StackRole::kOptimizer &&
+         goes_through(d.process->names, stack, "_multi_tensor_");
+}
+
+}  // namespace
+
 std::optional<Advice> fuse_optimizer(const DeviceEvidence& d) {
   Rehearsal fused(*d.model);
   for (size_t i = 0; i < d.model->allocations.size(); ++i) {
@@ -294,6 +318,16 @@ std::optional<Advice> fuse_optimizer(const DeviceEvidence& d) {
     }
   }
   const uint64_t saved = fused.saved_bytes();
+  if (fails_for_foreach(d)) {
+    const uint64_t requested = d.model->failures.back().requested_bytes;
+    return Advice{
+        "fused_optimizer",
+        fmt::format("fused=True in the optimizer: the {} that did not fit are for a "
+                    "temporary of its foreach implementation, and the fused one works "
+                    "without any{}",
+                    size_text(requested), saved == 0 ? "" : ": saves " + saving_text(d, saved)),
+        std::max(saved, requested)};
+  }
   if (saved == 0 || saved < d.peak_bytes() / 50) return std::nullopt;
   return Advice{"fused_optimizer",
                 fmt::format("fused=True (or foreach=False) in the optimizer saves {}: it works "
@@ -302,14 +336,37 @@ std::optional<Advice> fuse_optimizer(const DeviceEvidence& d) {
                 saved};
 }
 
+namespace {
+
+// All that its first step would have made, where it failed to: two for each parameter in Adam and
+// its kind, one in others.
+uint64_t states_in_all(const DeviceEvidence& d) {
+  const uint64_t made = d.at_peak(Category::kOptimizerState);
+  if (!d.ran_out()) return made;
+  const uint32_t stack = d.model->failures.back().stack;
+  if (d.roles->of(stack) != StackRole::kOptimizerInit) return made;
+  const Dictionary& names = d.process->names;
+  const auto frames = names.frames_of(stack);
+  const bool adam = std::any_of(frames.begin(), frames.end(), [&](uint32_t frame) {
+    return names.string(names.frame(frame).file).find("torch/optim/") != std::string_view::npos &&
+           names.string(names.frame(frame).file).find("adam") != std::string_view::npos;
+  });
+  return std::max(made, d.at_peak(Category::kGradient) * (adam ? 2 : 1));
+}
+
+}  // namespace
+
 std::optional<Advice> smaller_states(const DeviceEvidence& d) {
-  const uint64_t states = d.at_peak(Category::kOptimizerState);
+  const uint64_t states = states_in_all(d);
   const uint64_t saved = states / 2;  // of states in 16 bits; of those in 32 bits, more
   if (saved == 0 || saved < d.peak_bytes() / 10) return std::nullopt;
   return Advice{"smaller_states",
                 fmt::format("an optimizer with states of 8 bits (bitsandbytes' AdamW8bit) or "
-                            "factored ones (Adafactor) saves half of its {} or more",
-                            size_text(states)),
+                            "factored ones (Adafactor) saves half of its {} or more{}",
+                            size_text(states),
+                            states > d.at_peak(Category::kOptimizerState)
+                                ? " (with those that were still to be made)"
+                                : ""),
                 saved};
 }
 
@@ -383,25 +440,6 @@ const BestReplay* best_replay(const DeviceEvidence& d, size_t devices) {
 }
 
 }  // namespace
-
-bool failed_for_holes(const DeviceEvidence& d) {
-  constexpr uint64_t kMuch = 7;        // the share that counts as much in any run
-  constexpr uint64_t kHardlyAny = 20;  // 5 % of the memory is always in holes
-  constexpr size_t kLeastSteps = 2;    // the first one creates optimizer states
-  if (!d.ran_out()) return false;
-  const MemoryTotals totals = d.at_failure();
-  const FailedAllocation& failure = d.model->failures.back();
-  // The allocator asks for whole segments: with no holes at all, this one would not have fitted.
-  if (totals.active + segment_bytes_for(failure.requested_bytes) > d.limit.bytes) return false;
-  const uint64_t holes = totals.reserved - std::min(totals.active, totals.reserved);
-  if (holes >= totals.reserved / kMuch) return true;
-  if (holes < totals.reserved / kHardlyAny || fails_for_what_was_left(d)) return false;
-  // Fewer holes are to blame only where steps that needed as much have passed; or in the backward
-  // pass, from whose beginning on a step needs less and less.
-  return d.steps.before_event(failure.event) > kLeastSteps &&
-         (d.peak_bytes() >= totals.active + failure.requested_bytes ||
-          d.roles->of(failure.stack) == StackRole::kBackward);
-}
 
 std::optional<uint64_t> saved_by_change(const DeviceEvidence& d, size_t devices,
                                         const RequestChange& change) {

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "analysis/findings/evidence.h"
 #include "analysis/whatif/whatif.h"
@@ -32,10 +34,8 @@ std::optional<uint64_t> saved_by_change(const DeviceEvidence& d, size_t devices,
                                         const RequestChange& change);
 // The same, only if the request that failed fits in the replay.
 std::optional<Advice> avoid_failure(const DeviceEvidence& d, size_t devices);
-// Whether the last request failed for holes: without them it would have fitted below the limit, and
-// they take so much that the run can be expected to go on. The recording of a run that needs too
-// much ends at some request, and with other settings that one may fit as well.
-bool failed_for_holes(const DeviceEvidence& d);
+// Whether the last request failed inside the optimizer's step.
+bool fails_in_optimizer(const DeviceEvidence& d);
 
 void add(std::vector<Advice>& list, std::optional<Advice> advice);
 

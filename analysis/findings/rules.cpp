@@ -64,7 +64,8 @@ uint64_t best_saving(const Finding& f) {
 int order_of_cause(const Finding& f) {
   if (f.severity != kError) return 2;
   if (f.id == "creep" || f.id == "retained_graph" || f.id == "eval_keeps_graph" ||
-      f.id == "accumulated_graphs" || f.id == "one_operation_peak") {
+      f.id == "accumulated_graphs" || f.id == "one_operation_peak" || f.id == "checkpoint_kept" ||
+      f.id == "rank_imbalance" || f.id == "stray_context") {
     return 0;
   }
   return f.id == "memory_fraction" ? 1 : 2;

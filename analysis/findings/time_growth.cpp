@@ -333,11 +333,11 @@ std::string others_text(const DeviceEvidence& d, const TimeGrowth& growth) {
 
 Finding creep_over_time(const DeviceEvidence& d, const TimeGrowth& growth) {
   const std::string what_grew =
-      growth.left.empty() ? fmt::format("what stays allocated rose by at least {} in the recording",
-                                        size_text(growth.risen_bytes))
-                          : fmt::format("{} in {}, allocated over time, was never freed",
-                                        size_text(growth.left_bytes()),
-                                        counted(growth.left_blocks(), "block"));
+      growth.left.empty()
+          ? fmt::format("what stays allocated rose by at least {} in the recording",
+                        size_text(growth.risen_bytes))
+          : fmt::format("{} in {}, allocated over time, was never freed",
+                        size_text(growth.left_bytes()), counted(growth.left_blocks(), "block"));
   Finding f = d.finding("creep", d.ran_out() ? kError : kWarning,
                         fmt::format("memory grows: {}{}", what_grew,
                                     d.steps.count() == 0 ? " (the steps are not known)" : ""));

@@ -18,6 +18,7 @@ namespace {
 constexpr uint64_t kUnusual = 4;      // times the usual size
 constexpr uint64_t kLeastCalls = 20;  // to know what is usual
 constexpr uint64_t kRare = 20;        // one call in so many, or fewer, is as large
+constexpr uint64_t kFewPasses = 4;    // tell at an error, if none was nearly as large
 
 // The largest block of each line of a model that is alive at an event, with the request that
 // failed.
@@ -68,13 +69,46 @@ uint64_t usual_size(const Sizes& sizes, uint64_t bytes) {
   return 0;
 }
 
+// The largest block of a line in the passes of its model before the last one; 0: there were few.
+// The layers of one pass have sizes of their own.
+uint64_t largest_before(const DeviceEvidence& d, uint32_t stack) {
+  const AllocationColumns& all = d.model->allocations;
+  uint32_t caller = 0;
+  uint64_t passes = 0;
+  uint64_t now = 0;
+  uint64_t before = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const uint32_t calls = d.roles->caller_of(all.stack(i));
+    if (calls != caller && now != 0) {
+      before = std::max(before, now);
+      ++passes;
+      now = 0;
+    }
+    caller = calls;
+    if (all.stack(i) == stack) now = std::max(now, all.asked_bytes(i));
+  }
+  return passes >= kFewPasses ? before : 0;
+}
+
+// What is usual for a line that made a block of `bytes`; 0: not known, or this is.
+uint64_t usual_for(const DeviceEvidence& d, const std::unordered_map<uint32_t, Sizes>& sizes,
+                   uint32_t stack, uint64_t bytes) {
+  const auto of_stack = sizes.find(stack);
+  if (of_stack == sizes.end()) return 0;
+  uint64_t calls = 0;
+  for (const auto& [size, count] : of_stack->second) calls += count;
+  const bool few = d.ran_out() && calls < kLeastCalls;
+  const uint64_t usual = few ? largest_before(d, stack) : usual_size(of_stack->second, bytes);
+  return bytes >= kUnusual * usual ? usual : 0;
+}
+
 // At the peak, if no request that a line runs were larger than the usual ones.
 uint64_t saved_if_usual(const DeviceEvidence& d, const std::unordered_map<uint32_t, Sizes>& sizes,
                         uint32_t caller) {
   std::unordered_map<uint32_t, uint64_t> usual;
   for (const auto& [stack, of_stack] : sizes) {
     if (d.roles->caller_of(stack) != caller) continue;
-    usual[stack] = usual_size(of_stack, of_stack.rbegin()->first);
+    usual[stack] = usual_for(d, sizes, stack, of_stack.rbegin()->first);
   }
   Rehearsal bounded(*d.model);
   for (const Allocation& a : d.model->allocations) {
@@ -98,9 +132,8 @@ std::optional<UnusualRequest> unusual_request(const DeviceEvidence& d) {
   const std::unordered_map<uint32_t, Sizes> sizes = sizes_of_lines(d);
   UnusualRequest found;
   for (const auto& [stack, bytes] : largest_at(d, event)) {
-    const auto of_stack = sizes.find(stack);
-    const uint64_t usual = of_stack == sizes.end() ? 0 : usual_size(of_stack->second, bytes);
-    if (usual == 0 || bytes < kUnusual * usual) continue;
+    const uint64_t usual = usual_for(d, sizes, stack, bytes);
+    if (usual == 0) continue;
     const uint32_t caller = d.roles->caller_of(stack);
     if (bytes < found.bytes || (bytes == found.bytes && caller > found.stack)) continue;
     found = {caller, bytes, usual, 0};
@@ -124,11 +157,12 @@ Advice bound_request(const DeviceEvidence& d, const UnusualRequest& request) {
                                 ? ""
                                 : fmt::format(": saves {}{}", d.ran_out() ? "at least " : "about ",
                                               size_text(request.saved_bytes));
-  return {"bound_request",
-          fmt::format("bound the length of a request before {} runs it, or run a long one in parts "
-                      "of the usual size (chunked prefill){}",
-                      place_of(d.process->names.stack_text(request.stack)), saves),
-          request.saved_bytes};
+  return {
+      "bound_request",
+      fmt::format("bound the size of a request (its length, its batch) before {} runs it, or run "
+                  "a large one in parts of the usual size, as chunked prefill does{}",
+                  place_of(d.process->names.stack_text(request.stack)), saves),
+      request.saved_bytes};
 }
 
 }  // namespace tidemark

@@ -3,11 +3,18 @@
 
 #include <algorithm>
 #include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "analysis/findings/advice.h"
+#include "analysis/findings/causes/failed_for_holes.h"
 #include "analysis/findings/causes/foreign_memory.h"
+#include "analysis/findings/causes/growing_step.h"
+#include "analysis/findings/causes/held_blocks.h"
 #include "analysis/findings/causes/held_weights.h"
 #include "analysis/findings/causes/unusual_request.h"
+#include "analysis/findings/largest_stack.h"
 #include "analysis/findings/left_graphs.h"
 #include "analysis/findings/rules.h"
 #include "analysis/names/stack_lines.h"
@@ -191,6 +198,37 @@ void blame_weights(const DeviceEvidence& d, const HeldWeights& weights, bool bei
   if (line != 0) f.frames = names.stack_text(line);
 }
 
+// What the program holds beside all this: lines with a fifth of the limit and more than the request
+// that failed, and than what was freed but waits for another stream.
+std::vector<HeldLine> filled_by_held(const DeviceEvidence& d, const FailedAllocation& failure) {
+  if (d.limit.bytes == 0) return {};
+  const MemoryTotals totals = d.at_failure();
+  const uint64_t pending = totals.active - std::min(totals.active, totals.allocated);
+  return lines_held_at(d, failure.event,
+                       std::max({failure.requested_bytes, pending, d.limit.bytes / 5}));
+}
+
+// `other_cause`: the request itself is unusual. Otherwise a small one that fails says little about
+// what filled the memory.
+void blame_held(const DeviceEvidence& d, const std::vector<HeldLine>& held,
+                const FailedAllocation& failure, bool other_cause, Finding& f) {
+  constexpr uint64_t kSmallRequest = 10;  // one part in so many
+  const Dictionary& names = d.process->names;
+  // One that adds to what it holds is the first to look at.
+  const std::string failing = headline_of(names.stack_text(failure.stack));
+  const auto adds = std::find_if(held.begin(), held.end(),
+                                 [&](const HeldLine& line) { return line.line == failing; });
+  const HeldLine& first = adds != held.end() ? *adds : held.front();
+  const bool is_cause = !other_cause && failure.requested_bytes <= first.bytes / kSmallRequest;
+  if (!is_cause && first.bytes < d.limit.bytes / 2) return;
+  f.summary += "; " + held_text(d, held);
+  f.evidence.emplace_back("held_beside_bytes", first.bytes);
+  Advice advice = hold_less(d, first);
+  if (!is_cause) advice.saves_bytes = 0;  // after the others
+  f.advice.push_back(std::move(advice));
+  if (is_cause) f.frames = names.stack_text(first.stack);
+}
+
 enum class Cause : uint8_t {
   kStep,               // a smaller step may help, as far as anybody knows
   kUnfinishedWeights,  // no step ran yet, and more weights would have followed
@@ -206,17 +244,34 @@ Cause find_cause(const Evidence& evidence, const DeviceEvidence& d, const Failed
     return Cause::kOther;
   }
   if (fails_for_what_was_left(d)) return Cause::kOther;  // its own finding tells
+  const std::vector<HeldLine> held = filled_by_held(d, failure);
   if (const auto unusual = unusual_request(d)) {
     f.summary += "; " + unusual_text(*unusual);
     f.frames = d.process->names.stack_text(unusual->stack);
     f.advice.push_back(bound_request(d, *unusual));
+    if (!held.empty()) blame_held(d, held, failure, true, f);
     return Cause::kOther;
   }
   const auto weights = filled_by_weights(d, failure.event, failure.requested_bytes);
+  if (!held.empty() && (!weights || held.front().bytes > weights->bytes)) {
+    blame_held(d, held, failure, false, f);
+    return Cause::kStep;
+  }
   if (!weights) return Cause::kStep;
   const bool unfinished = makes_weights(d, *weights, failure.stack);
   blame_weights(d, *weights, unfinished, f);
   return unfinished ? Cause::kUnfinishedWeights : Cause::kStep;
+}
+
+// Whether other settings do more than let one more request of a run in that needs too much: it went
+// on, as much has fitted before, or they leave room for more.
+bool lets_it_go_on(const DeviceEvidence& d, const FailedAllocation& failure,
+                   const MemoryTotals& totals, const Advice& settings) {
+  if (failure.requested_bytes > d.limit.bytes) return false;
+  const std::optional<GrowingStep> growing = growing_step(d);
+  if (growing && growing->needed_bytes > d.limit.bytes) return false;
+  return !d.ends_at_failure() || d.peak_bytes() >= totals.active + failure.requested_bytes ||
+         settings.saves_bytes >= totals.reserved / 10;
 }
 
 void add_what_else_is_known(const DeviceEvidence& d, Finding& f) {
@@ -226,10 +281,41 @@ void add_what_else_is_known(const DeviceEvidence& d, Finding& f) {
     f.summary += fmt::format("; the other {} of the card were not free",
                              size_text(d.total_bytes - d.limit.bytes));
   }
+  const std::optional<GrowingStep> growing = growing_step(d);
+  if (growing && growing->needed_bytes > d.limit.bytes) {
+    f.summary += fmt::format(
+        "; the step's requests are {:.2f} times those of the step before, "
+        "which took {}: it needs about {}",
+        growing->times, size_text(growing->before_bytes), size_text(growing->needed_bytes));
+    f.evidence.emplace_back("step_needs_bytes", growing->needed_bytes);
+  }
   if (!d.ends_at_failure()) {
     f.summary += fmt::format("; the program went on: {} followed",
                              counted(d.steps.after_event(d.model->failures.back().event), "step"));
   }
+}
+
+// Where nothing else is known: the line that holds most, or that the history is too short to tell.
+std::optional<Advice> look_at_largest(const DeviceEvidence& d, const FailedAllocation& failure) {
+  std::unordered_map<uint32_t, uint64_t> by_stack;
+  const AllocationColumns& all = d.model->allocations;
+  for (size_t i = 0; i < all.size() && all.birth(i) <= failure.event; ++i) {
+    if (all.release(i) > failure.event) by_stack[all.stack(i)] += all.block_bytes(i);
+  }
+  const uint32_t stack = largest_stack(by_stack);
+  if (stack == 0 && d.model->seeded_blocks != 0) {
+    return Advice{"record_longer",
+                  "most of what is in use is older than the recorded history: record from the "
+                  "start, or with more entries (max_entries), to see what filled the memory",
+                  0};
+  }
+  if (stack == 0) return std::nullopt;
+  return Advice{
+      "look_at_largest",
+      fmt::format("nothing stands out that could be given up; {} are of {}, more than of "
+                  "any other line: make them smaller, or free them earlier",
+                  size_text(by_stack[stack]), place_of(d.process->names.stack_text(stack))),
+      0};
 }
 
 }  // namespace
@@ -296,14 +382,18 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
       add(f.advice, avoid_failure(d, evidence.devices.size()));
     }
     d.model->release_pages();  // its replays read all events, and there may be many ranks
-    // What saves next to nothing of the request is no help, nor are settings for one that is larger
-    // than the card. Other advice without a number promises nothing, and a bound makes the request
-    // itself smaller.
+    // What saves next to nothing of the request is no help. Other advice without a number promises
+    // nothing, and a bound makes the request itself smaller.
     std::erase_if(f.advice, [&](const Advice& a) {
-      if (a.action == "allocator_settings") return failure.requested_bytes > d.limit.bytes;
+      if (a.action == "allocator_settings") return !lets_it_go_on(d, failure, totals, a);
       if (a.action == "bound_request") return false;
       return a.saves_bytes != 0 && a.saves_bytes < failure.requested_bytes / 20;
     });
+    // What lacks in an optimizer's step, or waits for other streams, has a finding of its own.
+    const bool told = fails_in_optimizer(d) || totals.active > totals.allocated;
+    if (f.advice.empty() && cause == Cause::kStep && !told) {
+      add(f.advice, look_at_largest(d, failure));
+    }
     out.push_back(std::move(f));
   }
 }

@@ -100,6 +100,20 @@ Kept kept_by_checkpoint(const DeviceEvidence& d) {
   return kept;
 }
 
+// Without it, the request that failed would have fitted.
+const char* severity_of(const DeviceEvidence& d, const Kept& kept, uint64_t saved) {
+  if (d.ran_out()) {
+    const FailedAllocation& failure = d.model->failures.back();
+    uint64_t held = 0;
+    for (const size_t i : kept.rows) {
+      const Allocation& a = d.model->allocations[i];
+      if (a.birth <= failure.event && a.release > failure.event) held += a.block_bytes;
+    }
+    if (held >= failure.requested_bytes) return kError;
+  }
+  return saved >= d.peak_bytes() / 20 ? kWarning : kInfo;
+}
+
 }  // namespace
 
 void find_checkpoint_kept(const Evidence& evidence, std::vector<Finding>& out) {
@@ -112,7 +126,7 @@ void find_checkpoint_kept(const Evidence& evidence, std::vector<Finding>& out) {
     const uint64_t saved = without.saved_bytes();
     if (saved < d.peak_bytes() / 50) continue;
     Finding f = d.finding(
-        "checkpoint_kept", saved >= d.peak_bytes() / 20 ? kWarning : kInfo,
+        "checkpoint_kept", severity_of(d, kept, saved),
         fmt::format("{} that a checkpoint was read into stay on the card while the program goes on",
                     size_text(kept.bytes)));
     f.evidence = {{"checkpoint_bytes", kept.bytes},

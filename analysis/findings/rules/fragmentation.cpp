@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "analysis/findings/advice.h"
+#include "analysis/findings/causes/failed_for_holes.h"
 #include "analysis/findings/largest_stack.h"
 #include "analysis/findings/left_graphs.h"
 #include "analysis/findings/rules.h"

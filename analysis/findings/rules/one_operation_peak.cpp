@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "analysis/findings/advice.h"
+#include "analysis/findings/causes/failed_for_holes.h"
+#include "analysis/findings/causes/held_blocks.h"
 #include "analysis/findings/causes/unusual_request.h"
 #include "analysis/findings/rules.h"
 #include "analysis/history/rehearsal.h"
@@ -147,6 +149,7 @@ class Search {
       failure_ = &d.model->failures.back();
     }
     for (const uint32_t i : d.categories.kept_without_backward) kept_.insert(i);
+    first_pass_ = begin_of_first_pass(d);
     for (size_t i = 0; i < d.categories.of.size(); ++i) {
       if (d.categories.of[i] != Category::kParameter) continue;
       weights_.insert(d.model->allocations.block_bytes(i));
@@ -160,6 +163,7 @@ class Search {
     if (a.seeded || is_of_model(category) || category == Category::kCommunication) return false;
     const StackRole role = d_.roles->of(a.stack);
     if (role == StackRole::kData || role == StackRole::kOptimizer) return false;
+    if (role == StackRole::kUser && a.birth < first_pass_ && a.release == kNever) return false;
     if (is_added_to_gradient(a) || kept_.contains(i)) return false;
     const uint32_t lives = std::min(a.release, d_.model->event_count()) - a.birth;
     if (d_.categories.has_backward ? outlives_step(a) : lives >= 3 * kBriefBirths) return false;
@@ -325,6 +329,7 @@ class Search {
 
   const DeviceEvidence& d_;
   const FailedAllocation* failure_ = nullptr;  // the request that would have been the highest peak
+  uint32_t first_pass_ = 0;                    // event
   std::unordered_set<uint64_t> weights_;       // sizes of blocks
   std::unordered_set<size_t> kept_;            // rows of graphs that no backward pass uses
 };

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "analysis/findings/advice.h"
+#include "analysis/findings/left_graphs.h"
 #include "analysis/findings/rules.h"
 #include "analysis/insight/peak.h"
 #include "analysis/wording.h"
@@ -31,14 +32,13 @@ void find_optimizer_state_spike(const Evidence& evidence, std::vector<Finding>& 
     if (d.model == nullptr || d.model->event_count() == 0 || d.has_room()) continue;
     const uint64_t states = d.at_peak(Category::kOptimizerState);
     if (d.ran_out()) {
-      const uint32_t stack = d.model->failures.back().stack;
-      if (!is_optimizer(d.roles->of(stack))) continue;
+      if (!fails_in_optimizer(d) || fails_for_what_was_left(d)) continue;
       Finding f = d.finding("optimizer_state_spike", kError,
                             fmt::format("out of memory inside the optimizer step, with {} of "
                                         "optimizer state allocated",
                                         size_text(states)));
       describe(f, d);
-      f.frames = d.process->names.stack_text(stack);
+      f.frames = d.process->names.stack_text(d.model->failures.back().stack);
       out.push_back(std::move(f));
       continue;
     }

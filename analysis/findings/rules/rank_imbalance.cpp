@@ -1,6 +1,7 @@
 // One rank needs more than the others.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <string>
@@ -82,6 +83,16 @@ Advice advice_for(const RankComparison& ranks, const DeviceEvidence& d, const St
           extra};
 }
 
+// Where only this rank ran out, what it needs more than the others is why.
+const char* severity_of(const Evidence& evidence, const DeviceEvidence& d) {
+  if (!d.ran_out()) return kWarning;
+  const bool alone =
+      std::none_of(evidence.devices.begin(), evidence.devices.end(), [&](const DeviceEvidence& o) {
+        return o.process->info.rank != d.process->info.rank && o.ran_out();
+      });
+  return alone ? kError : kWarning;
+}
+
 }  // namespace
 
 void find_rank_imbalance(const Evidence& evidence, std::vector<Finding>& out) {
@@ -95,7 +106,7 @@ void find_rank_imbalance(const Evidence& evidence, std::vector<Finding>& out) {
   const DeviceEvidence* d = device_of(evidence, high);
   if (d == nullptr) return;  // the report is about another rank
   Finding f = d->finding(
-      "rank_imbalance", d->ran_out() ? kError : kWarning,
+      "rank_imbalance", severity_of(evidence, *d),
       fmt::format("rank {} needs {} more than rank {} ({} versus {}{})", high.rank,
                   size_text(extra), typical.rank, size_text(high.bytes), size_text(typical.bytes),
                   ranks.in_windows ? ", peaks within the kept windows" : ""));

@@ -47,11 +47,60 @@ uint64_t context_bytes(const DeviceEvidence& d) {
   return 0;
 }
 
+bool is_same_card(const DeviceEvidence& a, const DeviceEvidence& b) {
+  const Device* const card = a.process->device(a.device);
+  const bool known = card != nullptr && !a.process->names.string(card->uuid).empty();
+  return known && card_of(*a.process, a.device) == card_of(*b.process, b.device);
+}
+
+// The rank that reserved most on another card, of the same size as far as is known.
+const DeviceEvidence* highest_rank(const Evidence& evidence, const DeviceEvidence& d) {
+  const DeviceEvidence* highest = nullptr;
+  for (const DeviceEvidence& other : evidence.devices) {
+    if (other.model == nullptr || other.process->info.rank == d.process->info.rank) continue;
+    if (other.process->info.rank < 0 || other.total_bytes != d.total_bytes) continue;
+    if (is_same_card(d, other)) continue;
+    const bool higher = highest == nullptr ||
+                        other.model->reserved_peak.bytes > highest->model->reserved_peak.bytes;
+    if (higher) highest = &other;
+  }
+  return highest;
+}
+
+// The driver refused a rank what another rank got of a card of its own: the difference is held by
+// somebody else, as by the contexts that other ranks make on the first card.
+void find_smaller_share(const Evidence& evidence, const DeviceEvidence& d,
+                        std::vector<Finding>& out) {
+  constexpr uint64_t kLeast = uint64_t{256} << 20;  // less than a context
+  if (!d.ran_out() || d.process->info.rank < 0 || d.limit.source != LimitSource::kDriver) return;
+  const DeviceEvidence* const other = highest_rank(evidence, d);
+  if (other == nullptr || other->model->reserved_peak.bytes < d.limit.bytes + kLeast) return;
+  const uint64_t missing = other->model->reserved_peak.bytes - d.limit.bytes;
+  const auto [got, reserved] = size_texts(d.limit.bytes, other->model->reserved_peak.bytes);
+  Finding f = d.finding(
+      "stray_context", kError,
+      fmt::format("this rank ran out of memory at {}, while rank {} reserved {}: "
+                  "if each has a card of its own, of one kind, others hold at least {} of this one",
+                  got, other->process->info.rank, reserved, size_text(missing)));
+  f.evidence = {{"limit_bytes", d.limit.bytes},
+                {"other_reserved_bytes", other->model->reserved_peak.bytes},
+                {"bytes", missing}};
+  f.advice.push_back(
+      {"drop_contexts",
+       fmt::format("see who else is on this card (nvidia-smi); ranks and workers that use CUDA "
+                   "before torch.cuda.set_device make a context on the first card: call it first, "
+                   "or give each its own CUDA_VISIBLE_DEVICES: frees at least {}",
+                   size_text(missing)),
+       missing});
+  out.push_back(std::move(f));
+}
+
 }  // namespace
 
 void find_stray_context(const Evidence& evidence, std::vector<Finding>& out) {
   std::map<std::string, std::vector<const DeviceEvidence*>> cards;
   for (const DeviceEvidence& d : evidence.devices) {
+    find_smaller_share(evidence, d, out);
     if (has_context(d)) cards[card_of(*d.process, d.device)].push_back(&d);
   }
   const std::map<ProcessOnCard, uint64_t> listed = listed_bytes(*evidence.trace);

@@ -1,0 +1,75 @@
+#include "analysis/findings/causes/growing_step.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <vector>
+
+#include "analysis/passes/backward_passes.h"
+
+namespace tidemark {
+
+namespace {
+
+using Requests = std::unordered_map<uint32_t, std::vector<uint64_t>>;  // sizes, by stack
+
+Requests requests_within(const DeviceEvidence& d, uint32_t first, uint32_t last) {
+  const AllocationColumns& all = d.model->allocations;
+  const BirthRange rows = births_within(*d.model, first, last);
+  Requests requests;
+  for (size_t i = rows.begin; i < rows.end; ++i) {
+    if (d.roles->of(all.stack(i)) == StackRole::kForward) {
+      requests[all.stack(i)].push_back(all.asked_bytes(i));
+    }
+  }
+  return requests;
+}
+
+// The bytes of a step's requests, and of the same ones in the step before: of a line, the first is
+// compared with the first, and so on.
+struct Compared {
+  uint64_t now = 0;
+  uint64_t before = 0;
+};
+
+Compared compare(const Requests& now, const Requests& before) {
+  Compared sums;
+  for (const auto& [stack, sizes] : now) {
+    const auto same = before.find(stack);
+    if (same == before.end()) continue;
+    for (size_t i = 0; i < std::min(sizes.size(), same->second.size()); ++i) {
+      sums.now += sizes[i];
+      sums.before += same->second[i];
+    }
+  }
+  return sums;
+}
+
+}  // namespace
+
+std::optional<GrowingStep> growing_step(const DeviceEvidence& d) {
+  constexpr uint64_t kLarger = 50;  // by one part in so many
+  if (!d.ran_out() || !d.categories.has_backward) return std::nullopt;
+  const auto& boundaries = d.steps.boundaries;
+  const uint32_t failed = d.model->failures.back().event;
+  const auto next = std::upper_bound(boundaries.begin(), boundaries.end(), failed);
+  if (next - boundaries.begin() < 2) return std::nullopt;
+  const uint32_t begin = *std::prev(next);
+  // A step that failed before was tried again, and a validation has no step to compare with.
+  const auto& failures = d.model->failures;
+  const bool again = failures.size() > 1 && failures[failures.size() - 2].event >= begin;
+  if (again || d.fails_in_validation()) return std::nullopt;
+  const uint32_t before = *std::prev(next, 2);
+  const Compared sums =
+      compare(requests_within(d, begin, failed + 1), requests_within(d, before, begin));
+  if (sums.before == 0 || sums.now <= sums.before + sums.before / kLarger) return std::nullopt;
+  const StepLevels& level =
+      d.steps.levels[static_cast<size_t>(std::prev(next, 2) - boundaries.begin())];
+  GrowingStep step;
+  step.times = static_cast<double>(sums.now) / static_cast<double>(sums.before);
+  step.before_bytes = level.high_bytes;
+  const auto works = static_cast<double>(level.high_bytes - level.low_bytes);
+  step.needed_bytes = level.low_bytes + static_cast<uint64_t>(works * step.times);
+  return step;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,263 @@
+// What filled the memory when a request failed, and what of it could be given up.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "analysis/names/stack_lines.h"
+#include "tests/support/story.h"
+
+namespace tidemark {
+namespace {
+
+constexpr uint64_t kNotKnown = 0;  // the size of the card, as in a snapshot
+
+const Advice* advice_of(const Finding& f, std::string_view action) {
+  const auto found = std::find_if(f.advice.begin(), f.advice.end(),
+                                  [&](const Advice& a) { return a.action == action; });
+  return found == f.advice.end() ? nullptr : &*found;
+}
+
+std::string first_action(const Finding& f) {
+  return f.advice.empty() ? "" : f.advice[0].action;
+}
+
+bool says(const Finding& f, std::string_view text) {
+  return f.summary.find(text) != std::string::npos;
+}
+
+// A data set that is moved to the card before the model is trained on it: in many blocks, or one.
+Trace with_data_set(uint64_t blocks, uint64_t failed_bytes) {
+  return Trace::on_card(kNotKnown, [=](Story& s, uint32_t) {
+    for (uint64_t i = 0; i < blocks; ++i) {
+      s.alloc(1200 * kMiB / blocks, s.stack({"load data.py:9"}));
+    }
+    Training t(s, {});
+    t.forward();
+    s.run_out(failed_bytes, 0, s.forward(1));
+  });
+}
+
+TEST(Capacity, NamesADataSetOnTheCard) {
+  for (const uint64_t blocks : {1U, 300U}) {
+    const Trace trace = with_data_set(blocks, 16 * kMiB);
+    const Finding f = trace.finding("capacity");
+    EXPECT_TRUE(says(f, "data.py:9 holds 1.2 GiB")) << f.summary;
+    EXPECT_EQ(headline_of(f.frames), "load data.py:9");
+    ASSERT_FALSE(f.advice.empty());
+    EXPECT_EQ(first_action(f), "hold_less");
+    EXPECT_EQ(f.advice[0].saves_bytes, 1200 * kMiB);
+    EXPECT_EQ(trace.finding("one_operation_peak").id, "") << "nothing computed it";
+  }
+  // A large request is what to look at.
+  const Finding large = with_data_set(300, 600 * kMiB).finding("capacity");
+  EXPECT_NE(headline_of(large.frames), "load data.py:9");
+  EXPECT_NE(first_action(large), "hold_less");
+}
+
+// The hidden states of a long unrolled loop: between the passes of the model, and part of the step.
+TEST(Capacity, WhatAStepComputesItselfIsNotHeld) {
+  const auto run = [](bool among_passes) {
+    return Trace::on_card(kNotKnown, [=](Story& s, uint32_t) {
+      Training t(s, {});
+      for (int i = 0; i < 4; ++i) t.step();
+      for (int i = 0; i < 60; ++i) {
+        s.alloc(16 * kMiB, s.user(30));
+        if (among_passes) s.alloc(16 * kMiB, s.forward(7));
+      }
+      s.run_out(16 * kMiB, 0, s.forward(7));
+    });
+  };
+  EXPECT_FALSE(says(run(true).finding("capacity"), "train.py:30 holds"));
+  EXPECT_TRUE(says(run(false).finding("capacity"), "train.py:30 holds")) << "copies for saving";
+}
+
+// A server whose pool takes most of the card, and whose last request is unlike the others.
+TEST(Capacity, AFewRequestsTellWhatIsUsual) {
+  const auto run = [](uint64_t times, bool one_pass) {
+    return Trace::on_card(kNotKnown, [=](Story& s, uint32_t) {
+      for (int i = 0; i < 8; ++i) s.alloc(200 * kMiB, s.stack({"reserve pool.py:5"}));
+      std::vector<uint64_t> kept;
+      for (uint64_t i = 0; i < 6; ++i) {
+        const uint64_t bytes = (i == 5 ? times : 1) * 16 * kMiB;
+        const uint64_t first = s.alloc(bytes, s.forward(1, "decode serve.py:22"));
+        if (i == 5) return s.run_out(bytes, 0, s.forward(1, "decode serve.py:22"));
+        const uint64_t second = s.alloc(bytes, s.forward(1, "decode serve.py:22"));
+        if (one_pass) continue;
+        s.free(first);
+        s.free(second);
+        s.free(s.alloc(kMiB, s.stack({"send serve.py:30"})));
+      }
+    });
+  };
+  const Finding f = run(16, false).finding("capacity");
+  EXPECT_TRUE(says(f, "16 times the usual size")) << f.summary;
+  EXPECT_TRUE(says(f, "pool.py:5 holds 1.6 GiB")) << f.summary;
+  EXPECT_EQ(first_action(f), "bound_request");
+  EXPECT_FALSE(says(run(2, false).finding("capacity"), "usual size"));
+  EXPECT_FALSE(says(run(16, true).finding("capacity"), "usual size")) << "layers of one pass";
+}
+
+// With other settings the request fits, but nothing as large has passed before.
+TEST(Capacity, SettingsAreNoHelpForARunThatNeedsTooMuch) {
+  const auto settings = [](bool fitted_before) {
+    const Trace trace = Trace::on_card(kNotKnown, [=](Story& s, uint32_t) {
+      std::vector<uint64_t> blocks;
+      for (int i = 0; i < 40; ++i) blocks.push_back(s.alloc(21 * kMiB, s.forward(1)));
+      if (fitted_before) {
+        s.alloc(40 * kMiB, s.forward(1));
+        s.free(blocks.back());
+        s.free(blocks.front());
+      }
+      s.run_out(30 * kMiB, 20 * kMiB, s.forward(4));
+    });
+    return advice_of(trace.finding("capacity"), "allocator_settings") != nullptr;
+  };
+  EXPECT_FALSE(settings(false));
+  EXPECT_TRUE(settings(true));
+}
+
+// Images that grow: the holes are those of smaller ones, and no setting is enough.
+TEST(Capacity, AStepThatNeedsMoreThanTheOneBefore) {
+  const auto run = [](uint64_t last) {
+    return Trace::on_card(kNotKnown, [=](Story& s, uint32_t) {
+      Training t(s, {});
+      for (int i = 0; i < 4; ++i) t.step(8);
+      for (const int line : {1, 2}) s.alloc(last * 8 * kMiB, s.forward(line));
+      s.run_out(last * 8 * kMiB, 0, s.forward(1));
+    });
+  };
+  const Finding f = run(16).finding("capacity");
+  EXPECT_TRUE(says(f, "2.00 times those of the step before")) << f.summary;
+  EXPECT_EQ(advice_of(f, "allocator_settings"), nullptr);
+  EXPECT_EQ(run(16).finding("fragmentation").id, "");
+  EXPECT_EQ(run(8).finding("fragmentation").severity, kError) << "as much has fitted before";
+}
+
+TEST(Capacity, ATemporaryOfTheForeachOptimizer) {
+  const auto run = [](const std::string& function) {
+    const Trace trace = Trace::on_card(kNotKnown, [=](Story& s, uint32_t) {
+      for (int i = 0; i < 4; ++i) s.alloc(64 * kMiB, s.setup());
+      for (int i = 0; i < 4; ++i) s.alloc(64 * kMiB, 0);
+      for (int i = 0; i < 8; ++i) s.alloc(64 * kMiB, s.optimizer("_init_group"));
+      s.run_out(64 * kMiB, 0, s.optimizer(function));
+    });
+    return trace.finding("optimizer_state_spike");
+  };
+  const Finding f = run("_multi_tensor_adam");
+  ASSERT_NE(advice_of(f, "fused_optimizer"), nullptr);
+  EXPECT_EQ(advice_of(f, "fused_optimizer")->saves_bytes, 64 * kMiB);
+  EXPECT_EQ(advice_of(run("_fused_adam"), "fused_optimizer"), nullptr);
+}
+
+// Two of Adam's states for each of the gradients, of which the first one did not fit.
+TEST(Capacity, StatesThatWereStillToBeMade) {
+  const Trace trace = Trace::on_card(kNotKnown, [](Story& s, uint32_t) {
+    Training t(s, {.layers = 6, .activation = 8 * kMiB, .weight = 64 * kMiB});
+    t.forward();
+    for (int i = 0; i < 6; ++i) {
+      s.free(s.alloc(8 * kMiB, 0));
+      s.alloc(64 * kMiB, 0);
+    }
+    s.optimizer_mark();
+    s.alloc(64 * kMiB, s.optimizer("_init_group"));
+    s.run_out(64 * kMiB, 0, s.optimizer("_init_group"));
+  });
+  const Finding f = trace.finding("optimizer_state_spike");
+  const Advice* const advice = advice_of(f, "smaller_states");
+  ASSERT_NE(advice, nullptr);
+  EXPECT_EQ(advice->saves_bytes, 6 * 64 * kMiB);
+}
+
+// Growth is why the optimizer's step failed, and not its states.
+TEST(Capacity, AnOptimizerStepThatGrowthLeavesNoRoomFor) {
+  const Trace trace = Trace::on_card(kNotKnown, [](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 30; ++i) {
+      t.step();
+      s.alloc(20 * kMiB, s.user(77));
+    }
+    s.run_out(2 * kMiB, 0, s.optimizer("_multi_tensor_adam"));
+  });
+  EXPECT_EQ(trace.report().findings.front().id, "creep");
+  EXPECT_EQ(trace.finding("optimizer_state_spike").id, "");
+}
+
+TEST(Capacity, ACheckpointThatTakesTheRoomComesFirst) {
+  const Trace trace = Trace::on_card(kNotKnown, [](Story& s, uint32_t) {
+    const uint32_t load = s.stack(
+        {"_cuda torch/_utils.py:90", "load torch/serialization.py:5", "resume train.py:40"});
+    for (int i = 0; i < 6; ++i) s.alloc(12 * kMiB, load);
+    Training t(s, {.layers = 6, .activation = 8 * kMiB, .weight = 12 * kMiB});
+    for (int i = 0; i < 4; ++i) t.step();
+    t.forward();
+    s.run_out(8 * kMiB, 0, s.forward(1));
+  });
+  const Finding first = trace.report().findings.front();
+  EXPECT_EQ(first.id, "checkpoint_kept");
+  EXPECT_EQ(first.severity, kError);
+}
+
+// One rank with twice the batch, or all of them.
+TEST(Capacity, WhatOnlyOneRankNeedsComesFirst) {
+  const auto first = [](bool all) {
+    const Trace trace(
+        [all](Story& s, uint32_t rank) {
+          Training t(s, {});
+          const uint64_t scale = rank == 2 ? 2 : 1;
+          if (!all && rank != 2) return t.step();
+          s.alloc(scale * 4 * kMiB, s.user(8));
+          t.forward(scale);
+          s.run_out(16 * kMiB, 0, s.forward(1));
+        },
+        4, true);
+    return trace.report().findings.front().id;
+  };
+  EXPECT_EQ(first(false), "rank_imbalance");
+  EXPECT_EQ(first(true), "capacity");
+}
+
+// The same program runs on a card that others have filled in part.
+TEST(Capacity, ARankThatGetsLessThanTheOthers) {
+  const auto run = [](bool one_card) {
+    return Trace(
+        [one_card](Story& s, uint32_t rank) {
+          if (rank != 0 && !one_card) {
+            s.device(rank, "GPU-" + std::to_string(rank + 1));
+            s.use_device(rank);
+            s.on(rank, 0);
+          }
+          Training t(s, {.layers = 6, .activation = 64 * kMiB, .weight = 2 * kMiB});
+          if (rank != 0) return t.step();
+          for (int i = 0; i < 6; ++i) s.alloc(64 * kMiB, s.forward(1));
+          s.run_out(64 * kMiB, 0, s.forward(1));
+        },
+        3, true);
+  };
+  const Finding first = run(false).report().findings.front();
+  EXPECT_EQ(first.id, "stray_context");
+  EXPECT_EQ(first.rank, 0);
+  ASSERT_FALSE(first.advice.empty());
+  EXPECT_NE(first.advice[0].detail.find("CUDA_VISIBLE_DEVICES"), std::string::npos);
+  EXPECT_EQ(run(true).finding("stray_context").id, "") << "ranks that share a card";
+}
+
+// The model's passes keep what they compute, and nothing says for what.
+TEST(Capacity, TheLargestLineIsNamedWhereNothingElseIsKnown) {
+  const Trace trace = Trace::on_card(kNotKnown, [](Story& s, uint32_t) {
+    for (int i = 0; i < 4; ++i) s.alloc(8 * kMiB, s.setup());
+    for (int i = 0; i < 12; ++i) {
+      for (const int line : {1, 2, 3}) s.alloc((line == 2 ? 24 : 12) * kMiB, s.forward(line));
+      s.alloc(512, s.user(30));
+    }
+    s.run_out(12 * kMiB, 0, s.forward(1));
+  });
+  const Finding f = trace.finding("capacity");
+  ASSERT_NE(advice_of(f, "look_at_largest"), nullptr);
+  EXPECT_NE(f.advice[0].detail.find("288.0 MiB"), std::string::npos) << f.advice[0].detail;
+}
+
+}  // namespace
+}  // namespace tidemark
