@@ -78,32 +78,35 @@ WhereFound where_found(const Finding& f) {
   return {f.severity, f.rank, f.pid, f.device, headline_of(f.frames)};
 }
 
-// A large operation of a part that is computed for nothing comes after that part, and what one rank
-// needs more than the others after the growth that it is. Returns the effect; empty: not a cause.
-std::string_view effect_of(const Finding& f) {
-  if (f.id == "unused_gradients" || f.id == "eval_keeps_graph") return "one_operation_peak";
-  return f.id == "creep" || f.id == "retained_graph" ? "rank_imbalance" : "";
+// A large operation of a part that is computed for nothing comes after that part; what one rank
+// needs more than the others, and holes, after the growth that they are or come from.
+bool causes(const Finding& cause, const Finding& effect) {
+  if (cause.id == "unused_gradients" || cause.id == "eval_keeps_graph") {
+    return effect.id == "one_operation_peak";
+  }
+  if (cause.id != "creep" && cause.id != "retained_graph") return false;
+  return effect.id == "rank_imbalance" || effect.id == "fragmentation";
 }
 
 void put_causes_first(std::vector<Finding>& findings) {
-  std::map<std::pair<std::string_view, WhereFound>, size_t> last_cause;  // by effect
+  std::map<WhereFound, std::vector<size_t>> found;
+  for (size_t i = 0; i < findings.size(); ++i) found[where_found(findings[i])].push_back(i);
+  std::map<size_t, std::vector<size_t>> waiting;  // effects, by their last cause
+  std::vector<bool> waits(findings.size(), false);
   for (size_t i = 0; i < findings.size(); ++i) {
-    const std::string_view effect = effect_of(findings[i]);
-    if (!effect.empty()) last_cause[{effect, where_found(findings[i])}] = i;
+    const std::vector<size_t>& same = found[where_found(findings[i])];
+    const auto cause = std::find_if(same.rbegin(), same.rend(), [&](size_t other) {
+      return causes(findings[other], findings[i]);
+    });
+    if (cause == same.rend() || *cause < i) continue;
+    waiting[*cause].push_back(i);
+    waits[i] = true;
   }
-  if (last_cause.empty()) return;
-  std::map<size_t, std::vector<Finding>> waiting;  // by their cause
+  if (waiting.empty()) return;
   std::vector<Finding> ordered;
   for (size_t i = 0; i < findings.size(); ++i) {
-    const auto cause = last_cause.find({findings[i].id, where_found(findings[i])});
-    if (cause != last_cause.end() && cause->second > i) {
-      waiting[cause->second].push_back(std::move(findings[i]));
-      continue;
-    }
-    ordered.push_back(std::move(findings[i]));
-    if (const auto effects = waiting.find(i); effects != waiting.end()) {
-      std::move(effects->second.begin(), effects->second.end(), std::back_inserter(ordered));
-    }
+    if (!waits[i]) ordered.push_back(std::move(findings[i]));
+    for (const size_t effect : waiting[i]) ordered.push_back(std::move(findings[effect]));
   }
   findings = std::move(ordered);
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <unordered_map>
+#include <utility>
 
 #include "analysis/history/rehearsal.h"
 #include "analysis/names/stack_lines.h"
@@ -48,15 +49,16 @@ bool may_be_copy(const DeviceEvidence& d, size_t row) {
           role == StackRole::kModuleSetUp);
 }
 
-bool has_sizes_of(const DeviceEvidence& d, const WeightsOfLine& copy,
-                  const WeightsOfLine& original) {
+// `times`: how much larger the original's blocks are.
+bool has_sizes_of(const DeviceEvidence& d, const WeightsOfLine& copy, const WeightsOfLine& original,
+                  uint64_t times) {
   constexpr size_t kLeastBlocks = 4;  // two blocks of one size are a coincidence
   if (copy.rows.size() < kLeastBlocks) return false;
   std::unordered_map<uint64_t, size_t> sizes;
   for (const uint32_t row : original.rows) ++sizes[d.model->allocations.asked_bytes(row)];
   uint64_t equal = 0;
   for (const uint32_t row : copy.rows) {
-    const auto size = sizes.find(d.model->allocations.asked_bytes(row));
+    const auto size = sizes.find(times * d.model->allocations.asked_bytes(row));
     if (size == sizes.end() || size->second == 0) continue;
     --size->second;
     equal += d.model->allocations.block_bytes(row);
@@ -96,17 +98,20 @@ Groups groups_at(const DeviceEvidence& d, uint32_t event) {
   return groups;
 }
 
-// The largest group with the sizes of an earlier one. All are alive: few are as large as
-// `least_bytes`.
+// The largest group with the sizes of an earlier one, or with half of them. All are alive: few are
+// as large as `least_bytes`.
 void find_copy(const DeviceEvidence& d, const Groups& groups, uint64_t least_bytes,
                HeldWeights& held) {
   const auto compare = [&](const WeightsOfLine& group) {
     if (group.bytes < least_bytes || group.bytes <= held.copy.bytes) return;
     for (const WeightsOfLine& earlier : groups.weights) {
       if (earlier.bytes < group.bytes / 10 * 9) continue;
-      if (earlier.rows.front() >= group.rows.front() || !has_sizes_of(d, group, earlier)) continue;
+      if (earlier.rows.front() >= group.rows.front()) continue;
+      const bool same = has_sizes_of(d, group, earlier, 1);
+      if (!same && !has_sizes_of(d, group, earlier, 2)) continue;
       held.copy = group;
       held.original = earlier;
+      held.is_halved = !same;
       return;
     }
   };
@@ -156,11 +161,18 @@ std::string weights_text(const Dictionary& names, const HeldWeights& weights) {
   constexpr size_t kMostLines = 3;
   std::string text =
       fmt::format("weights take {}, which the batch does not change", size_text(weights.bytes));
-  for (size_t i = 0; i < std::min(kMostLines, weights.lines.size()); ++i) {
-    const WeightsOfLine& line = weights.lines[i];
-    if (line.bytes < weights.bytes / 20) break;
-    const std::string bytes = weights.lines.size() == 1 ? "all" : size_text(line.bytes);
-    text += fmt::format("{} {} of {}", i == 0 ? ":" : ",", bytes, place(names, line));
+  std::vector<std::pair<std::string, uint64_t>> lines;  // one line may be called by several
+  for (const WeightsOfLine& line : weights.lines) {
+    const std::string at = place(names, line);
+    const auto same = std::find_if(lines.begin(), lines.end(),
+                                   [&](const auto& known) { return known.first == at; });
+    (same == lines.end() ? lines.emplace_back(at, 0) : *same).second += line.bytes;
+  }
+  for (size_t i = 0; i < std::min(kMostLines, lines.size()); ++i) {
+    const auto& [at, bytes] = lines[i];
+    if (bytes < weights.bytes / 20) break;
+    text += fmt::format("{} {} of {}", i == 0 ? ":" : ",",
+                        lines.size() == 1 ? "all" : size_text(bytes), at);
   }
   if (!weights.has_copy()) return text;
   const std::string copy = place(names, weights.copy);
@@ -169,7 +181,8 @@ std::string weights_text(const Dictionary& names, const HeldWeights& weights) {
     return text + fmt::format(", which made the same sizes twice ({} and {})",
                               size_text(weights.original.bytes), size_text(weights.copy.bytes));
   }
-  return text + fmt::format("; {} made a copy of those of {} (the same sizes)", copy, original);
+  return text + fmt::format("; {} made a copy of those of {} ({})", copy, original,
+                            weights.is_halved ? "half the sizes" : "the same sizes");
 }
 
 Advice smaller_weights(const DeviceEvidence& d, const HeldWeights& weights, bool failed) {
@@ -184,6 +197,14 @@ Advice smaller_weights(const DeviceEvidence& d, const HeldWeights& weights, bool
                           "(load_state_dict of a checkpoint in host memory): frees {}",
                           copy, size_text(bytes)),
               bytes};
+    }
+    if (weights.is_halved) {
+      return {"free_old_weights",
+              fmt::format("the copy that {} makes has half the precision: if the weights of {} are "
+                          "not needed then, load them in that precision at once (torch_dtype), or "
+                          "free each one when it is converted: frees {}",
+                          copy, place(names, weights.original), size_text(weights.original.bytes)),
+              weights.original.bytes};
     }
     const uint64_t saved = saved_without(d, weights.copy, 1);
     return {"move_copy",

@@ -20,10 +20,11 @@ struct WeightsOfLine {
 struct HeldWeights {
   uint64_t bytes = 0;
   std::vector<WeightsOfLine> lines;  // the largest first
-  // The largest blocks of the same sizes as earlier weights that are alive, too, and these; empty:
-  // there are none as large as asked for.
+  // The largest blocks of the same or half the sizes of earlier weights that are alive, too, and
+  // these; empty: there are none as large as asked for.
   WeightsOfLine copy;
   WeightsOfLine original;
+  bool is_halved = false;  // the copy has half their precision
 
   bool has_copy() const { return copy.bytes != 0; }
 };

@@ -153,10 +153,12 @@ std::string unusual_text(const UnusualRequest& request) {
 }
 
 Advice bound_request(const DeviceEvidence& d, const UnusualRequest& request) {
-  const std::string saves = request.saved_bytes == 0
-                                ? ""
-                                : fmt::format(": saves {}{}", d.ran_out() ? "at least " : "about ",
-                                              size_text(request.saved_bytes));
+  // Of one that failed, little was recorded.
+  const std::string saves =
+      d.ran_out()                ? fmt::format(": {} instead of {}", size_text(request.usual_bytes),
+                                               size_text(request.bytes))
+      : request.saved_bytes == 0 ? ""
+                                 : ": saves about " + size_text(request.saved_bytes);
   return {
       "bound_request",
       fmt::format("bound the size of a request (its length, its batch) before {} runs it, or run "

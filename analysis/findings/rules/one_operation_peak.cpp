@@ -142,6 +142,15 @@ std::string subject_of(const Operation& o, Remedy remedy) {
   return fmt::format("{} operations with results of one shape {}", o.named, verb);
 }
 
+std::string blocks_text(const Operation& o) {
+  const std::string largest = size_text(o.largest_bytes);
+  if (o.blocks == 1) {
+    return fmt::format("1 block of {}{}", largest, o.failed ? ", which did not fit" : "");
+  }
+  return fmt::format("{} of up to {}{}", counted(o.blocks, "block"), largest,
+                     o.failed ? ", the last of which did not fit" : "");
+}
+
 class Search {
  public:
   explicit Search(const DeviceEvidence& d) : d_(d) {
@@ -434,11 +443,9 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
     const uint64_t saved = without.saved_bytes();
     const std::string text =
         text_of(remedy, d.categories.has_backward && d.decisive_phase() == nullptr);
-    Finding f = d.finding(
-        "one_operation_peak", severity_of(d, o),
-        fmt::format("{} {} of the peak: {} of up to {}{}", subject_of(o, remedy),
-                    percent_text(o.bytes, o.all_bytes), counted(o.blocks, "block"),
-                    size_text(o.largest_bytes), o.failed ? ", the last of which did not fit" : ""));
+    Finding f = d.finding("one_operation_peak", severity_of(d, o),
+                          fmt::format("{} {} of the peak: {}", subject_of(o, remedy),
+                                      percent_text(o.bytes, o.all_bytes), blocks_text(o)));
     f.evidence = {{"bytes", o.bytes},
                   {"blocks", o.blocks},
                   {"largest_block_bytes", o.largest_bytes},

@@ -44,5 +44,11 @@ TEST(FindingOrder, GrowthOfOneRankComesBeforeItsDifferenceToTheOthers) {
   EXPECT_EQ(order, wanted);
 }
 
+TEST(FindingOrder, GrowthComesBeforeTheHolesThatItLeaves) {
+  std::vector<Finding> found = {finding("fragmentation", 0, 900), finding("creep", 0, 700)};
+  sort_findings(found);
+  EXPECT_EQ(found.front().id, "creep");
+}
+
 }  // namespace
 }  // namespace tidemark

@@ -94,10 +94,25 @@ TEST(Weights, ACopyIsNamed) {
   EXPECT_FALSE(says(run(5).finding("capacity"), "copy")) << "other sizes";
 }
 
+// Weights that are converted to 16 bits while all of them are there.
+TEST(Weights, ACopyInHalfThePrecision) {
+  const Trace trace = Trace::on_card(kCard, [](Story& s, uint32_t) {
+    for (uint64_t i = 1; i <= 8; ++i) s.alloc(16 * i * kMiB, moved(s, 12));
+    for (uint64_t i = 1; i <= 6; ++i) s.alloc(8 * i * kMiB, s.stack({"convert load.py:48"}));
+    s.run_out(56 * kMiB, 10 * kMiB, s.stack({"convert load.py:48"}));
+  });
+  const Finding f = trace.finding("capacity");
+  EXPECT_TRUE(says(f, "load.py:48 made a copy of those of train.py:12 (half the sizes)"))
+      << f.summary;
+  ASSERT_FALSE(f.advice.empty());
+  EXPECT_EQ(f.advice[0].action, "free_old_weights");
+  EXPECT_EQ(f.advice[0].saves_bytes, 576 * kMiB);
+}
+
 TEST(Weights, LoadedWhileTheOldOnesLive) {
   const Trace trace = Trace::on_card(kCard, [](Story& s, uint32_t) {
+    make_model(s, 20, s.stack({"load_model serve.py:12", "main serve.py:3"}));
     const uint32_t load = s.stack({"load_model serve.py:12", "swap serve.py:25"});
-    make_model(s, 20, load);
     for (int i = 0; i < 20; ++i) s.free(s.alloc(4 * kMiB, s.forward(1, "answer serve.py:40")));
     for (uint64_t i = 1; i <= 6; ++i) s.alloc(20 * i * kMiB, load);
     s.run_out(140 * kMiB, 136 * kMiB, load);
@@ -105,6 +120,7 @@ TEST(Weights, LoadedWhileTheOldOnesLive) {
   const Finding f = trace.report().findings.front();
   EXPECT_EQ(f.id, "capacity");
   EXPECT_EQ(headline_of(f.frames), "load_model serve.py:12");
+  EXPECT_TRUE(says(f, ": all of serve.py:12, which")) << f.summary;
   EXPECT_TRUE(says(f, "which made the same sizes twice (720.0 MiB and 420.0 MiB)")) << f.summary;
   ASSERT_EQ(f.advice.size(), 1U);
   EXPECT_EQ(f.advice[0].action, "free_old_weights");
