@@ -58,7 +58,8 @@ const DeviceEvidence* highest_rank(const Evidence& evidence, const DeviceEvidenc
   const DeviceEvidence* highest = nullptr;
   for (const DeviceEvidence& other : evidence.devices) {
     if (other.model == nullptr || other.process->info.rank == d.process->info.rank) continue;
-    if (other.process->info.rank < 0 || other.total_bytes != d.total_bytes) continue;
+    const bool known = other.total_bytes != 0 && d.total_bytes != 0;
+    if (other.process->info.rank < 0 || (known && other.total_bytes != d.total_bytes)) continue;
     if (is_same_card(d, other)) continue;
     const bool higher = highest == nullptr ||
                         other.model->reserved_peak.bytes > highest->model->reserved_peak.bytes;

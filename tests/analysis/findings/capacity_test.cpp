@@ -225,7 +225,7 @@ TEST(Capacity, ARankThatGetsLessThanTheOthers) {
     return Trace(
         [one_card](Story& s, uint32_t rank) {
           if (rank != 0 && !one_card) {
-            s.device(rank, "GPU-" + std::to_string(rank + 1));
+            s.device(rank, "GPU-" + std::to_string(rank + 1), kNotKnown);
             s.use_device(rank);
             s.on(rank, 0);
           }
@@ -234,13 +234,14 @@ TEST(Capacity, ARankThatGetsLessThanTheOthers) {
           for (int i = 0; i < 6; ++i) s.alloc(64 * kMiB, s.forward(1));
           s.run_out(64 * kMiB, 0, s.forward(1));
         },
-        3, true);
+        3, true, kNotKnown);
   };
   const Finding first = run(false).report().findings.front();
   EXPECT_EQ(first.id, "stray_context");
   EXPECT_EQ(first.rank, 0);
   ASSERT_FALSE(first.advice.empty());
   EXPECT_NE(first.advice[0].detail.find("CUDA_VISIBLE_DEVICES"), std::string::npos);
+  EXPECT_EQ(run(false).finding("stray_context", 2048 * kMiB).id, "stray_context");
   EXPECT_EQ(run(true).finding("stray_context").id, "") << "ranks that share a card";
 }
 
