@@ -219,7 +219,7 @@ uint64_t saved_by_letting_go(const DeviceEvidence& d, Keep keep) {
 std::string advice_on_replacing(std::string_view places) {
   return fmt::format(
       "{} replaces its block by a larger one each time, as torch.cat onto a history does, and both "
-      "are there meanwhile: collect this in host memory",
+      "are there meanwhile: bound it, or collect it in host memory",
       places);
 }
 
