@@ -326,7 +326,7 @@ std::optional<Advice> fuse_optimizer(const DeviceEvidence& d) {
                     "temporary of its foreach implementation, and the fused one works "
                     "without any{}",
                     size_text(requested), saved == 0 ? "" : ": saves " + saving_text(d, saved)),
-        std::max(saved, requested)};
+        saved == 0 ? requested : saved};
   }
   if (saved == 0 || saved < d.peak_bytes() / 50) return std::nullopt;
   return Advice{"fused_optimizer",
