@@ -117,6 +117,14 @@ class TextDiff {
     return colon == std::string::npos ? now : now + " (was " + before.substr(colon) + ")";
   }
 
+  // What one of a stack's frames was before; empty if that is not known. Paired stacks have the
+  // same functions.
+  static std::string earlier(const DiffLine& l, const std::string& frame) {
+    const auto at =
+        static_cast<size_t>(std::find(l.frames.begin(), l.frames.end(), frame) - l.frames.begin());
+    return at < l.before_frames.size() ? l.before_frames[at] : "";
+  }
+
   // Stacks by their most useful line. Where several share it, the innermost line is added, and then
   // the caller by which they differ; those that still read the same become one.
   static std::vector<DiffLine> named(const std::vector<DiffLine>& stacks) {
@@ -143,7 +151,7 @@ class TextDiff {
       for (const size_t other : alike[names[i]]) {
         const std::string caller = caller_unlike(stacks[i].frames, stacks[other].frames);
         if (caller.empty()) continue;
-        name += ", called by " + caller;
+        name += ", called by " + with_old_line(caller, earlier(stacks[i], caller));
         break;
       }
       const auto [known, fresh] = at.try_emplace(name, lines.size());

@@ -542,6 +542,26 @@ text = status(0, "diff", tmp / "at10.pickle", grown).stdout
 check("make train.py:12 (was :10)" in text, f"the line it had is named: {text}")
 
 
+def called_twice(name, size, first, second):
+    """One line of a module, called from two lines of the program."""
+    path = tmp / f"{name}.pickle"
+    trace = [{"action": "segment_alloc", "addr": 0x7F << 40, "size": 64 * MiB, "stream": 0,
+              "time_us": 10, "frames": []}]
+    for i, line in enumerate((first, second)):
+        trace.append({"action": "alloc", "addr": (0x7F << 40) + 32 * i * MiB, "size": size,
+                      "stream": 0, "time_us": 11 + i,
+                      "frames": [{"name": "forward", "filename": "net.py", "line": 5},
+                                 {"name": "main", "filename": "train.py", "line": line}]})
+    path.write_bytes(pickle.dumps({"segments": [], "device_traces": [trace]}))
+    return path
+
+
+text = status(0, "diff", called_twice("called", 2 * MiB, 10, 43),
+              called_twice("edited", 3 * MiB, 10, 46)).stdout
+check("called by main train.py:46 (was :43)" in text, f"a caller's line, too: {text}")
+check("called by main train.py:10\n" in text, f"one that did not move: {text}")
+
+
 # diff: a line that both runs have is paired with itself, also where it holds nothing at the peak.
 def timeline(name, *entries):
     """(line, MiB, inner line) allocates, (line,) frees what that line allocated."""
