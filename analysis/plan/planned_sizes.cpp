@@ -23,10 +23,6 @@ bool is_of_weights(Category category) {
          category == Category::kOptimizerState;
 }
 
-bool in_optimizer(StackRole role) {
-  return role == StackRole::kOptimizer || role == StackRole::kOptimizerInit;
-}
-
 class PlannedSizes {
  public:
   PlannedSizes(const RecordedProgram& program, const PlanChange& change)

@@ -23,6 +23,10 @@ enum class StackRole : uint8_t {
   kNone,           // not known: no stacks were recorded
 };
 
+inline bool in_optimizer(StackRole role) {
+  return role == StackRole::kOptimizer || role == StackRole::kOptimizerInit;
+}
+
 // Of a stack without frames, without reading the others: where there are Python frames, it is the
 // backward pass, whose threads run C++ only. This says nothing where no freed block has a stack:
 // then only the state at the end named them.

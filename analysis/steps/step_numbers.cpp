@@ -18,7 +18,7 @@ std::optional<uint64_t> steps_before_window(const ProcessModel& process, const S
   const KeptWindow& window = process.window;
   if (!window.exists()) return 0;
   if (steps.source != StepSource::kMarks) return std::nullopt;
-  // As in boundaries_from_marks(): iterations that the program marks take precedence.
+  // As in steps_from_marks(): iterations that the program marks take precedence.
   const uint64_t iterations = marks_in_window(process, MarkKind::kIteration);
   const bool by_iteration = iterations != 0;
   const std::optional<uint64_t> before =

@@ -59,19 +59,53 @@ std::set<size_t> beginnings_of_rounds(const AllocationHistory& model, const Stac
   return beginnings;
 }
 
+// Marks where there are none: the first event that is not an optimizer's after each one's step, as
+// far as they allocate.
+std::vector<uint32_t> ends_of_optimizers(const AllocationHistory& model, const StackRoles& roles) {
+  std::vector<uint32_t> ends;
+  bool steps = false;
+  for (uint32_t a = 0; a < model.allocations.size(); ++a) {
+    if (model.allocations.seeded(a)) continue;
+    const bool optimizer = in_optimizer(roles.of(model.allocations.stack(a)));
+    if (steps && !optimizer) ends.push_back(model.allocations.birth(a));
+    steps = optimizer;
+  }
+  if (steps) ends.push_back(model.event_count());
+  return ends;
+}
+
 }  // namespace
 
 std::vector<uint32_t> boundaries_of_rounds(const AllocationHistory& model, const StackRoles& roles,
-                                           const std::vector<uint32_t>& marks) {
+                                           std::vector<uint32_t> marks) {
+  // A late history has only a part of its first pass, and not what that pass allocated first.
+  const bool late = model.seeded_blocks != 0;
+  if (late && !marks.empty()) marks.erase(marks.begin());
   const size_t period = period_of(callers_before(model, roles, marks));
   if (period == 0) return {};
   const std::set<size_t> beginnings = beginnings_of_rounds(model, roles, marks, period);
   if (beginnings.size() != 1) return {};
+  // A batch that stays until another one takes its place seems to be of the pass that makes that
+  // one, too. But a run begins with a whole round.
+  const size_t first = late ? *beginnings.begin() : 0;
   std::vector<uint32_t> ends;
-  for (size_t i = (*beginnings.begin() + period - 1) % period; i < marks.size(); i += period) {
+  for (size_t i = (first + period - 1) % period; i < marks.size(); i += period) {
     ends.push_back(marks[i]);
   }
   return ends;
+}
+
+void keep_rounds(const AllocationHistory& model, const StackRoles& roles,
+                 std::vector<uint32_t>& loop) {
+  const std::vector<uint32_t> ends =
+      boundaries_of_rounds(model, roles, ends_of_optimizers(model, roles));
+  if (ends.empty() || loop.empty()) return;
+  std::vector<uint32_t> kept = {loop.front()};
+  for (const uint32_t end : ends) {
+    const auto next = std::lower_bound(loop.begin(), loop.end(), end);
+    if (next != loop.end() && *next != kept.back()) kept.push_back(*next);
+  }
+  loop = std::move(kept);
 }
 
 }  // namespace tidemark

@@ -1,15 +1,13 @@
 #include "analysis/steps/steps.h"
 
 #include <algorithm>
-#include <array>
-#include <cctype>
 #include <map>
 #include <string>
-#include <string_view>
 #include <unordered_map>
 
 #include "analysis/steps/level_growth.h"
 #include "analysis/steps/median.h"
+#include "analysis/steps/step_marks.h"
 #include "analysis/steps/step_numbers.h"
 #include "analysis/steps/step_rounds.h"
 
@@ -18,30 +16,6 @@ namespace tidemark {
 namespace {
 
 constexpr uint32_t kLeastSteps = 3;
-
-// "Step 12", "iter_12" and "ProfilerStep#12" without their number, in lower case.
-std::string unnumbered(std::string_view name) {
-  while (!name.empty() && (std::isdigit(static_cast<unsigned char>(name.back())) != 0 ||
-                           std::string_view(" _-#:[]()/").find(name.back()) != name.npos)) {
-    name.remove_suffix(1);
-  }
-  std::string text(name);
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
-// 0: not a mark of a step; otherwise how well it fits.
-constexpr int kOptimizerRank = 2;
-int mark_rank(const Mark& mark, std::string_view name, std::string_view text) {
-  constexpr std::array<std::string_view, 8> kStepNames = {
-      "profilerstep", "step",          "iter",  "iteration",
-      "train_step",   "training_step", "batch", "train_batch"};
-  if (mark.kind == MarkKind::kIteration) return 3;
-  if (mark.kind == MarkKind::kOptimizerStep || name.starts_with("Optimizer.step")) {
-    return kOptimizerRank;
-  }
-  return std::find(kStepNames.begin(), kStepNames.end(), text) != kStepNames.end() ? 1 : 0;
-}
 
 // The bytes that the blocks of each kind need: those of the smallest block for such a request.
 // Others are a little larger, where the free block that was taken was not worth splitting. Which
@@ -220,38 +194,6 @@ bool gives_back(const AllocationHistory& model, const std::vector<uint32_t>& bou
   return blocks.mostly() || bytes.mostly();
 }
 
-// The events after these times, each once.
-std::vector<uint32_t> events_after(const AllocationHistory& model, std::vector<int64_t> times) {
-  std::vector<uint32_t> events;
-  std::sort(times.begin(), times.end());
-  for (const int64_t time : times) {
-    uint32_t event = 0;
-    if (!model.event_at(time, event)) continue;
-    const uint32_t next = event + 1;  // none follows where the history ends with the step
-    if (events.empty() || events.back() < next) events.push_back(next);
-  }
-  return events;
-}
-
-// Several optimizers may step one after the other: between their marks nothing but optimizers
-// allocates.
-std::vector<uint32_t> without_repeats(const AllocationHistory& model, const StackRoles& roles,
-                                      const std::vector<uint32_t>& marks) {
-  std::vector<uint32_t> boundaries;
-  uint32_t next = 0;
-  bool works = true;
-  for (const uint32_t mark : marks) {
-    for (; next < model.allocations.size() && model.allocations.birth(next) < mark; ++next) {
-      const StackRole role = roles.of(model.allocations.stack(next));
-      works |= role != StackRole::kOptimizer && role != StackRole::kOptimizerInit;
-    }
-    if (!works && !boundaries.empty()) boundaries.pop_back();
-    boundaries.push_back(mark);
-    works = false;
-  }
-  return boundaries;
-}
-
 // The optimizers of two models that train each other may be of one class: their marks have one
 // name, but end different passes. If each round of the program's loop has as many of them, the last
 // one ends the step; otherwise it is less certain that a mark is a step.
@@ -313,7 +255,9 @@ size_t Steps::before_event(uint32_t event) const {
 
 size_t Steps::after_event(uint32_t event) const {
   const auto next = std::upper_bound(boundaries.begin(), boundaries.end(), event);
-  return static_cast<size_t>(std::max<std::ptrdiff_t>(boundaries.end() - next, 1) - 1);
+  const auto rest = static_cast<size_t>(boundaries.end() - next);
+  if (std::binary_search(done_again.begin(), done_again.end(), event)) return rest;
+  return std::max<size_t>(rest, 1) - 1;
 }
 
 uint32_t Steps::end_of_step(uint32_t event) const {
@@ -338,53 +282,6 @@ std::vector<uint32_t> Steps::boundaries_in(const AllocationHistory& from,
     }
   }
   return there;
-}
-
-std::vector<uint32_t> boundaries_from_marks(const ProcessModel& process,
-                                            const AllocationHistory& model,
-                                            const StackRoles& roles) {
-  // A program may have several optimizers: the most frequent name marks the step.
-  struct Named {
-    int rank = 0;
-    std::vector<int64_t> times;
-  };
-  std::map<std::string, Named> names;
-  std::map<std::pair<uint32_t, MarkKind>, Named*> known;  // marks are many, their names few
-  // A snapshot has annotations of each device; those of other devices may be of other loops.
-  const bool has_own = std::any_of(process.marks.begin(), process.marks.end(),
-                                   [&](const Mark& m) { return m.device == model.device; });
-  for (const Mark& mark : process.marks) {
-    // The step ends where its optimizer does.
-    if (mark.phase == MarkPhase::kBegin) continue;
-    if (has_own && mark.device >= 0 && mark.device != model.device) continue;
-    const auto [place, fresh] = known.try_emplace({mark.name, mark.kind}, nullptr);
-    if (fresh) {
-      const std::string_view name = process.names.string(mark.name);
-      const std::string text = unnumbered(name);
-      if (const int rank = mark_rank(mark, name, text); rank != 0) {
-        place->second = &names[text];
-        place->second->rank = rank;
-      }
-    }
-    if (place->second != nullptr) place->second->times.push_back(mark.time_ns);
-  }
-  const Named* best = nullptr;
-  for (const auto& [name, named] : names) {
-    if (best == nullptr || named.rank > best->rank ||
-        (named.rank == best->rank && named.times.size() > best->times.size())) {
-      best = &named;
-    }
-  }
-  if (best == nullptr) return {};
-  if (best->rank != kOptimizerRank) return events_after(model, best->times);
-  std::vector<int64_t> all;
-  for (const auto& [name, named] : names) {
-    if (named.rank == kOptimizerRank) all.insert(all.end(), named.times.begin(), named.times.end());
-  }
-  std::vector<uint32_t> rounds = boundaries_of_rounds(
-      model, roles, without_repeats(model, roles, events_after(model, std::move(all))));
-  if (!rounds.empty()) return rounds;
-  return without_repeats(model, roles, events_after(model, best->times));
 }
 
 void measure_steps(const AllocationHistory& model, Steps& steps) {
@@ -417,7 +314,7 @@ size_t steps_before(const ProcessModel& process, const AllocationHistory& model,
     if (other.event_count() != 0 && other.time_ns[0] < first->time_ns[0]) first = &other;
   }
   if (first == &model || model.seeded_blocks != 0) return 0;
-  const std::vector<uint32_t> ends = boundaries_from_marks(process, *first, roles);
+  const std::vector<uint32_t> ends = steps_from_marks(process, *first, roles).boundaries;
   return static_cast<size_t>(std::count_if(ends.begin(), ends.end(), [&](uint32_t end) {
     return end != 0 && end < first->event_count() && first->time_ns[end] <= model.time_ns[0];
   }));
@@ -429,9 +326,11 @@ Steps find_steps(const ProcessModel& process, const AllocationHistory& model,
   Steps steps;
   Rhythm rhythm;
   if (model.event_count() == 0) return steps;
-  steps.boundaries = boundaries_from_marks(process, model, roles);
+  MarkedSteps marked = steps_from_marks(process, model, roles);
+  steps.boundaries = std::move(marked.boundaries);
   if (steps.boundaries.size() >= kLeastSteps) {
     steps.source = StepSource::kMarks;
+    steps.done_again = std::move(marked.done_again);
     steps.confidence = 1;
     join_alternating(process, model, roles, steps);
     // The part before the end of the first optimizer step is a separate step that begins with the
@@ -443,6 +342,7 @@ Steps find_steps(const ProcessModel& process, const AllocationHistory& model,
     StepSource source = StepSource::kLoop;
     if (std::optional<Rhythm> loops = boundaries_from_loops(process, model, roles)) {
       rhythm = std::move(*loops);
+      keep_rounds(model, roles, rhythm.boundaries);
     } else {
       source = StepSource::kRhythm;
       rhythm = boundaries_from_rhythm(model);

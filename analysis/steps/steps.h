@@ -42,7 +42,9 @@ struct Steps {
   double growth_bytes_per_step = 0;  // of the lowest level per step; 0 unless steady
   uint32_t window_first = 0;         // the steps in which memory grows; the same without growth
   uint32_t window_last = 0;
-  std::vector<StackGrowth> growing;    // most bytes per step first; empty without growth
+  std::vector<StackGrowth> growing;  // most bytes per step first; empty without growth
+  // Out-of-memory errors, in order, whose step was done again and ends with the next boundary.
+  std::vector<uint32_t> done_again;
   std::optional<uint64_t> before = 0;  // steps of the run before a kept window; nothing: not known
 
   // The boundaries in another history of the same process, by their times.
@@ -64,9 +66,6 @@ Steps find_steps(const ProcessModel& process, const AllocationHistory& model,
                  const StackRoles& roles);
 
 // Its parts, for tests and for callers with their own boundaries.
-std::vector<uint32_t> boundaries_from_marks(const ProcessModel& process,
-                                            const AllocationHistory& model,
-                                            const StackRoles& roles);
 struct Rhythm {
   std::vector<uint32_t> boundaries;
   uint32_t end = kNever;  // event at which the program went on to something else

@@ -667,6 +667,65 @@ TEST(Steps, MarksOfTwoModelsInOneRoundAreOneStep) {
   EXPECT_EQ(trained(8, {14}).count(), 8U);
 }
 
+// The critic has a batch for each of its two passes; the generator uses the last one. A late
+// history begins in a backward pass of the generator.
+Steps of_critics(int rounds, bool marks, bool late) {
+  return steps_told([&](Story& s) {
+    Looping program(s);
+    std::vector<uint64_t> input;
+    const auto end_pass = [&](int line) {
+      program.optimizer(line);
+      if (marks) s.optimizer_mark();
+    };
+    const auto pass = [&](int line) {
+      const auto gradients = program.backward(program.forward(line), true);
+      end_pass(line + 4);
+      for (const uint64_t g : gradients) s.free(g);
+    };
+    if (late) {
+      s.free_older(8 * kMiB);
+      end_pass(28);
+      s.free_older(2 * kMiB);
+    }
+    for (int i = 0; i < rounds; ++i) {
+      for (int critic = 0; critic < 2; ++critic) {
+        input.push_back(s.alloc(2 * kMiB, s.stack({"train train.py:12", kMainOfTrain})));
+        if (input.size() > 1) s.free(input[input.size() - 2]);
+        pass(14);
+      }
+      pass(24);
+    }
+  });
+}
+
+TEST(Steps, RoundsAreTheSameWithMarksAndWithout) {
+  for (const bool marks : {true, false}) {
+    for (const bool late : {true, false}) {
+      const Steps steps = of_critics(20, marks, late);
+      EXPECT_EQ(steps.source, marks ? StepSource::kMarks : StepSource::kLoop);
+      EXPECT_NEAR(steps.count(), 20, late ? 1 : 0) << marks << late;
+    }
+  }
+}
+
+// An optimizer step that ends after an error followed it; the end of the one that failed did not.
+TEST(Steps, AStepThatIsDoneAgainFollowsTheError) {
+  const auto after_error = [](bool in_optimizer, bool goes_on) {
+    const Trace trace([=](Story& s, uint32_t) {
+      Training t(s, {});
+      for (int i = 0; i < 8; ++i) t.step();
+      s.run_out(64 * kMiB, 0, in_optimizer ? s.optimizer("_multi_tensor_adam") : s.forward(3));
+      if (in_optimizer) s.optimizer_mark();
+      for (int i = 0; goes_on && i < 13; ++i) t.step();
+    });
+    const AllocationHistory& model = framework(trace);
+    return found_in(trace.model().processes[0], model).after_event(model.failures.back().event);
+  };
+  EXPECT_EQ(after_error(false, true), 13U);
+  EXPECT_EQ(after_error(false, false), 0U);
+  EXPECT_EQ(after_error(true, false), 0U);
+}
+
 // A batch for each pass, and a pass of the other model after every fifth.
 TEST(Steps, PassesWithTheirOwnBatchesAreNoRound) {
   const Steps steps = steps_told([](Story& s) {
