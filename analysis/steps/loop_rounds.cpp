@@ -7,7 +7,7 @@
 namespace tidemark {
 
 bool rounds_overlap(const AllocationColumns& allocations, const std::vector<uint32_t>& rounds,
-                    const std::vector<int64_t>& line_of, int64_t line) {
+                    const LineOfAllocation& line_of, int64_t line) {
   constexpr uint64_t kLeftOver = 100;  // a share of what the line makes
   uint64_t made = 0;
   uint64_t passed_on = 0;
@@ -29,13 +29,16 @@ bool rounds_overlap(const AllocationColumns& allocations, const std::vector<uint
 namespace {
 
 // How many allocations a round makes at its first line before it goes on to another.
-std::vector<uint32_t> lengths_at_first_line(const std::vector<uint32_t>& rounds,
-                                            const std::vector<int64_t>& line_of) {
+std::vector<uint32_t> lengths_at_first_line(const AllocationColumns& allocations,
+                                            const std::vector<uint32_t>& rounds,
+                                            const LineOfAllocation& line_of) {
   std::vector<uint32_t> lengths;
   for (size_t i = 0; i < rounds.size(); ++i) {
-    const auto end = static_cast<uint32_t>(i + 1 < rounds.size() ? rounds[i + 1] : line_of.size());
+    const auto end =
+        static_cast<uint32_t>(i + 1 < rounds.size() ? rounds[i + 1] : allocations.size());
     uint32_t a = rounds[i];
-    while (a < end && line_of[a] == line_of[rounds[i]]) ++a;
+    const int64_t first_line = line_of[a];
+    while (a < end && line_of[a] == first_line) ++a;
     lengths.push_back(a - rounds[i]);
   }
   return lengths;
@@ -55,8 +58,8 @@ bool parts_give_back(const AllocationColumns& allocations, uint32_t begin, uint3
 
 std::vector<uint32_t> split_rounds(const AllocationColumns& allocations,
                                    const std::vector<uint32_t>& rounds,
-                                   const std::vector<int64_t>& line_of) {
-  const std::vector<uint32_t> lengths = lengths_at_first_line(rounds, line_of);
+                                   const LineOfAllocation& line_of) {
+  const std::vector<uint32_t> lengths = lengths_at_first_line(allocations, rounds, line_of);
   const uint32_t usual = median(lengths);
   // The last round may be unfinished.
   if (usual < 2 || std::any_of(lengths.begin(), lengths.end() - 1,
