@@ -37,9 +37,12 @@ std::optional<int64_t> last_error(const DeviceEvidence& d) {
 void move_to_error_of_others(const std::vector<DeviceEvidence>& devices, const DeviceEvidence& d,
                              int64_t start_ns, Instant& at) {
   if (at.kind != Instant::Kind::kOom || last_error(d)) return;
-  if (d.process->counters.empty()) return;  // a snapshot: nobody knows until when it was recorded
   std::optional<int64_t> last;
-  for (const DeviceEvidence& other : devices) last = std::max(last, last_error(other));
+  for (const DeviceEvidence& other : devices) {
+    // Until when a snapshot was recorded is not known, but all of its devices until the same time.
+    const bool known = !d.process->counters.empty() || other.process == d.process;
+    if (known) last = std::max(last, last_error(other));
+  }
   if (!last) return;
   const Instant there{Instant::Kind::kTime, *last - start_ns};
   const bool before = d.model != nullptr && !note_on_time_before(*d.model, *last, start_ns).empty();

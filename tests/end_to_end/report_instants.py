@@ -50,6 +50,21 @@ def event(action, address, size, time_us):
             "frames": []}
 
 
+# Two devices of one process, of which the first one ran out: the other is described at that time.
+error = {**event("oom", 0, 64 * MiB, 500), "device_free": 0}
+both = tmp / "both.pickle"
+both.write_bytes(pickle.dumps({
+    "segments": [], "allocator_settings": {}, "external_annotations": [],
+    "device_traces": [
+        [event("segment_alloc", 1 << 40, 20 * MiB, 0), event("alloc", 1 << 40, 2 * MiB, 10), error],
+        [event("segment_alloc", 2 << 40, 20 * MiB, 0), event("alloc", 2 << 40, 8 * MiB, 20),
+         event("free_requested", 2 << 40, 8 * MiB, 30), event("free_completed", 2 << 40, 8 * MiB, 31),
+         event("alloc", 2 << 40, 3 * MiB, 40)]]}))
+failed, healthy = report(both, "--at", "oom")["ranks"][0]["devices"]
+check("at the time of the job's last one" in healthy["at_note"], f"which is said: {healthy['at_note']}")
+check_equal((healthy["at_ns"], healthy["ledger_at_peak"][0]["bytes"]),
+            (failed["oom"][0]["time_ns"], 3 * MiB), "with what it held at that time")
+
 # Two devices, of which the second one begins a second later.
 A, B = 0x7F0000000000, 0x7F1000000000
 two = tmp / "two.pickle"
