@@ -182,20 +182,21 @@ std::optional<Advice> halve_batch(const DeviceEvidence& d) {
   const uint64_t saved = half.saved_bytes();
   if (saved == 0 || saved < d.peak_bytes() / 20) return std::nullopt;
   const std::string batch = d.decisive_phase() != nullptr
-                                ? fmt::format("of the {}", phase_name(d.decisive_phase()->kind))
-                                : "(with twice the accumulation steps)";
+                                ? fmt::format(" of the {}", phase_name(d.decisive_phase()->kind))
+                            : d.categories.has_backward ? " (with twice the accumulation steps)"
+                                                        : "";
   // The step that failed was given up: with half the batch it goes on, and may need more than was
   // recorded.
   if (d.ran_out() && !d.ends_at_failure()) {
     return Advice{"halve_batch",
-                  fmt::format("halving the batch {} or the sequence length: {} less is in use at "
+                  fmt::format("halving the batch{} or the sequence length: {} less is in use at "
                               "the request that failed; what the rest of its step needs was not "
                               "recorded",
                               batch, size_text(half_at_failure(d))),
                   0};
   }
   return Advice{"halve_batch",
-                fmt::format("halving the batch {} or the sequence length saves {}: activations, "
+                fmt::format("halving the batch{} or the sequence length saves {}: activations, "
                             "inputs and the passes' temporaries shrink, the rest stays",
                             batch, saving_text(d, saved)),
                 saved};

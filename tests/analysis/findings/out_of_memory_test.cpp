@@ -74,6 +74,25 @@ TEST(OutOfMemory, HolesAreTheCauseInABackwardPassThatWouldHaveFitted) {
   EXPECT_EQ(fails(false), "");
 }
 
+// A first pass that fails may be of a program that does not train.
+TEST(OutOfMemory, OnlyTrainingAccumulates) {
+  const auto advice = [](int steps) {
+    const Trace trace = Trace::on_card(1024 * kMiB, [steps](Story& s, uint32_t) {
+      Training t(s, {});
+      for (int i = 0; i < steps; ++i) t.step();
+      s.alloc(16 * kMiB, s.user(8));
+      t.forward(4);
+      s.run_out(64 * kMiB, 10 * kMiB, s.forward(1));
+    });
+    const Finding f = trace.finding("capacity");
+    const Advice* const half = advice_of(f, "halve_batch");
+    return half == nullptr ? "" : half->detail;
+  };
+  EXPECT_TRUE(advice(4).starts_with("halving the batch (with twice the accumulation steps) or the"))
+      << advice(4);
+  EXPECT_TRUE(advice(0).starts_with("halving the batch or the sequence length")) << advice(0);
+}
+
 TEST(OutOfMemory, TheFirstForwardPassHasAdvice) {
   const Trace trace = Trace::on_card(1024 * kMiB, [](Story& s, uint32_t) {
     Training t(s, {});
