@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -103,7 +104,7 @@ Result<PlanQuestion> question_of(const Options& options) {
     if (!module.empty()) change.checkpoint_modules.push_back(module);
   }
   if (!options.card.empty()) {
-    const Result<uint64_t> bytes = parse_size("--card", options.card);
+    const Result<uint64_t> bytes = parse_memory("--card", options.card);
     if (!bytes) return bytes.error();
     question.options.whatif.card_bytes = *bytes;
   }
@@ -126,6 +127,22 @@ Status write_picture(const std::string& path, const std::string& svg) {
   return {};
 }
 
+// A plan holds for as many steps as were recorded.
+void note_growth(const TraceModel& model, PlanReport& plan) {
+  const Result<Report> report = make_report(model, {});
+  if (!report) return;
+  for (PlanDevice& d : plan.devices) {
+    const bool grows =
+        std::any_of(report->findings.begin(), report->findings.end(), [&](const Finding& f) {
+          return f.id == "creep" && f.severity != kInfo && f.rank == d.rank && f.device == d.device;
+        });
+    if (!grows) continue;
+    d.outcome.assumptions.emplace_back(
+        "memory grows in this recording (creep, see tidemark report): a longer run needs more than "
+        "is planned here, with any batch");
+  }
+}
+
 int run(const Options& options) {
   const Result<PlanQuestion> question = question_of(options);
   if (!question) return fail(question.error());
@@ -138,9 +155,10 @@ int run(const Options& options) {
     if (!second) return fail(second.error());
     other.emplace(std::move(*second));
   }
-  const Result<PlanReport> report =
+  Result<PlanReport> report =
       make_plan_report(trace->model, other ? &other->model : nullptr, *question);
   if (!report) return fail(report.error());
+  note_growth(trace->model, *report);
   if (!options.picture.empty()) {
     if (const Status ok = write_picture(options.picture, plan_as_svg(*report)); !ok) {
       return fail(ok.error());

@@ -304,7 +304,9 @@ void Planner::state_assumptions(const PlanChange& change, std::vector<std::strin
             ? "the recorded program used autocast: with a model in 16 bits, weights, gradients and "
               "optimizer states halve, and the casts of weights go"
             : "the model and its inputs are converted to 16 bits: weights, gradients, optimizer "
-              "states and activations halve; the recorded ones are taken to have 32 bits");
+              "states and activations halve; the recorded ones are taken to have 32 bits. Other "
+              "data "
+              "that the program keeps stays as it is");
   } else if (change.precision == PlanPrecision::kAutocast) {
     out.push_back(
         "autocast: results of matrix products, convolutions and activation functions halve; "

@@ -73,8 +73,18 @@ class PlannedSizes {
     }
   }
 
+  // What the program itself keeps and the model does not know, such as a whole data set: how its
+  // numbers are stored has nothing to do with the model.
+  bool is_data(size_t row) const {
+    const StackRole role = p_.role(row);
+    return p_.category(row) == Category::kUnknown &&
+           (role == StackRole::kUser || role == StackRole::kData) &&
+           p_.model().allocations.release(row) == kNever && !p_.is_parameter_size(p_.bytes(row));
+  }
+
   bool is_float(size_t row) const {
     constexpr uint64_t kLabelBytes = 8192;
+    if (is_data(row)) return false;
     if (!integer_.empty() && integer_[row]) return false;
     if (p_.category(row) == Category::kInput) return !embeds_ && p_.bytes(row) > kLabelBytes;
     return p_.category(row) != Category::kWorkspace && p_.bytes(row) > 8;

@@ -41,9 +41,10 @@ struct TransformerShape {
   bool autocast = false;  // weights of products are copied to 16 bits, and their gradients back
   int accumulate = 1;     // passes per step
   int steps = 3;
-  std::vector<uint64_t> lengths;  // of the steps, instead of `seq`
-  uint64_t sample_bytes = 0;      // of a result that has no sequence, per sample
-  bool head_bias = false;         // whose gradient is a sum over all tokens
+  std::vector<uint64_t> lengths;       // of the steps, instead of `seq`
+  uint64_t sample_bytes = 0;           // of a result that has no sequence, per sample
+  bool head_bias = false;              // whose gradient is a sum over all tokens
+  uint64_t data_bytes = 0;             // of a data set that the program keeps on the card
   std::string layer_name = "layers.";  // before the number of a layer
   uint64_t card = uint64_t{16} << 30;
 };
@@ -208,6 +209,7 @@ class TransformerRun : private SegmentAddresses {
 
   void train() {
     const uint64_t d = s_.width;
+    if (s_.data_bytes != 0) alloc(s_.data_bytes, stack({"load train.py:1"}, ""));
     add_parameter(s_.words * d, "embed");
     for (uint64_t i = 0; i < s_.layers; ++i) {
       add_parameter(d, part(i, "norm"));

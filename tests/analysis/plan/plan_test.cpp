@@ -181,6 +181,20 @@ TEST(Plan, OptimizersAndPrecision) {
   expect_close(outcome.likely.reserved_peak, real.reserved_peak(), 0.01);
 }
 
+// What the program keeps for itself is not converted with the model.
+TEST(Plan, ADataSetKeepsItsPrecision) {
+  TransformerShape shape;
+  shape.data_bytes = 900 << 20;
+  TransformerShape half = shape;
+  half.number_bytes = 2;
+  PlanChange change;
+  change.precision = PlanPrecision::kHalf;
+  const TransformerRun recorded(shape);
+  const TransformerRun real(half);
+  const PlanOutcome outcome = planned(*planner_of(recorded.process()), change);
+  expect_close(outcome.likely.reserved_peak, real.reserved_peak(), 0.01);
+}
+
 TEST(Plan, OptimizersWithMoreStates) {
   using Optimizer = TransformerShape::Optimizer;
   const std::pair<PlanOptimizer, Optimizer> kinds[] = {
