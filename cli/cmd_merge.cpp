@@ -63,7 +63,8 @@ void add_merge(CLI::App& app, int& code) {
   auto options = std::make_shared<MergeOptions>();
   CLI::App* command =
       app.add_subcommand("merge", "merge the ranks of a job into one trace, on one clock");
-  command->add_option("PATH", options->inputs, "traces, or directories of them")->required();
+  command->add_option("PATH", options->inputs, "traces or snapshots, or directories of them")
+      ->required();
   command->add_option("-o,--output", options->output, "trace to write")->required();
   command
       ->add_option("-j,--jobs", options->threads, "number of threads (default: one per processor)")

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "collector/trace_source.h"
+#include "collector/recover/trace_file.h"
 
 namespace tidemark {
 

@@ -146,11 +146,6 @@ Result<TraceSource> open_traces(std::vector<std::string> files) {
   return source;
 }
 
-bool is_input_name(std::string_view name) {
-  return name.ends_with(".tmk") || name.ends_with(".pickle") || name.ends_with(".pickle.gz") ||
-         name.ends_with(".pkl") || name.ends_with(".pkl.gz");
-}
-
 Result<TraceSource> open_trace(const std::string& path) {
   std::error_code error;
   if (path.empty()) return Error{"the path of the trace is empty"};

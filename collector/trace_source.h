@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "proto/base/result.h"
@@ -22,8 +21,5 @@ struct TraceSource {
 Result<TraceSource> open_trace(const std::string& path);
 // The same for these files, as if they were alone in a directory.
 Result<TraceSource> open_traces(std::vector<std::string> files);
-
-// Whether a file of this name in a directory is read as part of a job.
-bool is_input_name(std::string_view name);
 
 }  // namespace tidemark

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "collector/job/job.h"
-#include "collector/trace_source.h"
+#include "collector/recover/trace_file.h"
 #include "proto/base/hash.h"
 #include "proto/base/work.h"
 #include "proto/clock.h"

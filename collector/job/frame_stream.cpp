@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "collector/snapshot/snapshot_file.h"
 #include "proto/read/block_decoder.h"
 #include "proto/read/trace_reader.h"
 
@@ -67,7 +68,8 @@ struct FrameStream::State {
   }
 
   void read_file(size_t file) {
-    const Result<TraceReader> reader = TraceReader::open(files[file]);
+    const Result<TraceReader> reader =
+        is_snapshot(files[file]) ? open_snapshot(files[file]) : TraceReader::open(files[file]);
     FrameBatch batch;
     if (!reader) {
       batch.error = reader.error().message;

@@ -53,15 +53,15 @@ Result<std::vector<std::string>> find_files(const MergeOptions& options) {
     const size_t before = files.size();
     for (const fs::directory_entry& entry : fs::directory_iterator(input, error)) {
       const std::string name = entry.path().filename().string();
-      const bool read = name.ends_with(".tmk") || name.ends_with(".pickle") ||
-                        name.ends_with(".pickle.gz");  // left out with a note
       // The output of an earlier merge is not an input.
-      if (read && fs::weakly_canonical(entry.path(), error) != output) {
+      if (is_input_name(name) && fs::weakly_canonical(entry.path(), error) != output) {
         files.push_back(entry.path().string());
       }
     }
     if (error) return Error{input + ": " + error.message()};
-    if (files.size() == before) return Error{input + ": no trace (.tmk) in this directory"};
+    if (files.size() == before) {
+      return Error{input + ": no trace (.tmk) and no snapshot (.pickle) in this directory"};
+    }
     std::sort(files.begin() + static_cast<std::ptrdiff_t>(before), files.end());
   }
   return files;
@@ -81,11 +81,6 @@ void note_damage(const Damage& damage, Input& input) {
 Input look_at(const std::string& path) {
   Input input;
   input.path = path;
-  if (!looks_like_trace(path) && !path.ends_with(".tmk")) {
-    input.notes.push_back(path +
-                          ": left out: not a trace; convert a snapshot with tidemark import");
-    return input;
-  }
   const Result<TraceReader> reader = open_trace_file(path, input.notes);
   if (!reader) {
     input.losses.push_back("left out: " + reader.error().message);

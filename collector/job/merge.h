@@ -1,5 +1,6 @@
 // Merges many rank files into one: frames are copied unchanged under a new process number, so that
-// nothing is decoded and memory does not grow with the number of ranks or events.
+// nothing is decoded and memory does not grow with the number of ranks or events. Snapshots are
+// imported first.
 //
 // Traces of several jobs are not merged. Other problems of an input (truncated, damaged,
 // unreadable, missing ranks) do not stop the merge: they are returned and also written to the
@@ -18,7 +19,7 @@
 namespace tidemark {
 
 struct MergeOptions {
-  std::vector<std::string> inputs;  // traces and directories of traces
+  std::vector<std::string> inputs;  // traces and snapshots, and directories of them
   std::string output;
   unsigned threads = 0;                  // 0: one per processor
   std::function<void(double)> progress;  // called with the completed share, 0 to 1

@@ -7,11 +7,13 @@
 
 namespace tidemark {
 
+bool is_input_name(std::string_view name) {
+  return name.ends_with(".tmk") || name.ends_with(".pickle") || name.ends_with(".pickle.gz") ||
+         name.ends_with(".pkl") || name.ends_with(".pkl.gz");
+}
+
 Result<TraceReader> open_trace_file(const std::string& path, std::vector<std::string>& notes) {
-  // A snapshot may have been renamed, and a damaged trace may look like neither.
-  if (!looks_like_trace(path) && (!path.ends_with(".tmk") || looks_like_snapshot(path))) {
-    return open_snapshot(path);
-  }
+  if (is_snapshot(path)) return open_snapshot(path);
   // The records in the ring of a killed process belong to its trace. If they cannot be recovered
   // (no write permission, say), the file itself is still worth reading.
   const Result<RecoveryReport> report = recover_file(path, RecoveryBy::kReader);

@@ -49,11 +49,15 @@ Status import_to_fd(const std::string& snapshot, int fd, const std::string& outp
   return {};
 }
 
-}  // namespace
-
 bool looks_like_snapshot(const std::string& path) {
   const Result<ByteSource> source = open_bytes(path);
   return source && looks_like_pickle(source->bytes());
+}
+
+}  // namespace
+
+bool is_snapshot(const std::string& path) {
+  return !looks_like_trace(path) && (!path.ends_with(".tmk") || looks_like_snapshot(path));
 }
 
 Result<TraceReader> open_snapshot(const std::string& path) {

@@ -8,8 +8,9 @@
 
 namespace tidemark {
 
-// By its content; its name may be any.
-bool looks_like_snapshot(const std::string& path);
+// Whether to read a file as a snapshot. One may have any name, and a damaged trace may look like
+// neither.
+bool is_snapshot(const std::string& path);
 
 // The snapshot as a trace in memory.
 Result<TraceReader> open_snapshot(const std::string& path);
