@@ -175,7 +175,7 @@ Status check_module(const std::string& limit, const Report& report, Verdict& ver
     return Error{fmt::format("--max-module '{}' is not like layers.3.mlp=2GiB", limit)};
   }
   const std::string name = limit.substr(0, equals);
-  const Result<uint64_t> most = parse_size("--max-module", limit.substr(equals + 1));
+  const Result<uint64_t> most = parse_memory("--max-module", limit.substr(equals + 1));
   if (!most) return most.error();
   uint64_t highest = 0;
   std::string where;
@@ -300,7 +300,7 @@ std::string passed_over(const Report& report) {
 int run(const Options& options) {
   std::optional<uint64_t> max_peak;
   if (!options.max_peak.empty()) {
-    const Result<uint64_t> size = parse_size("--max-peak", options.max_peak);
+    const Result<uint64_t> size = parse_memory("--max-peak", options.max_peak);
     if (!size) return fail(size.error());
     max_peak = *size;
   }

@@ -25,13 +25,15 @@ struct Options {
   size_t detail = kMostDetailed;
 };
 
-Result<Report> full_report(const std::string& path, std::optional<int64_t> rank, size_t detail) {
+Result<Report> full_report(const std::string& path, std::optional<int64_t> rank,
+                           const Options& options) {
+  const FileNotes notes = options.json ? FileNotes::kWarn : FileNotes::kInText;
   ReportOptions wanted;
   wanted.rank = rank;
   wanted.stacks = SIZE_MAX;
   wanted.absent_stacks = true;  // a line that both runs have is not paired with another one
-  if (count_traces(path) > detail) {
-    Result<JobSummaries> job = read_job_with_progress(path);
+  if (count_traces(path) > options.detail) {
+    Result<JobSummaries> job = read_job_with_progress(path, 0, notes);
     if (!job) return job.error();
     // The ranks that stand out are read in detail for the findings that compare ranks.
     Result<JobReport> made = make_job_report(*job, wanted, kMostDetailed);
@@ -39,16 +41,16 @@ Result<Report> full_report(const std::string& path, std::optional<int64_t> rank,
     for (RankReport& r : made->report.ranks) r.detailed &= rank.has_value();
     return std::move(made->report);
   }
-  const Result<LoadedTrace> trace = load_with_progress(path);
+  const Result<LoadedTrace> trace = load_with_progress(path, notes);
   if (!trace) return trace.error();
   return make_report(trace->model, wanted);
 }
 
 int run(const Options& options) {
-  const Result<Report> before = full_report(options.before, options.rank, options.detail);
+  const Result<Report> before = full_report(options.before, options.rank, options);
   if (!before) return fail(before.error());
   const auto rank = options.other_rank ? options.other_rank : options.rank;
-  const Result<Report> after = full_report(options.after, rank, options.detail);
+  const Result<Report> after = full_report(options.after, rank, options);
   if (!after) return fail(after.error());
   Result<Diff> diff = compare(*before, *after);
   if (!diff) return fail(diff.error());

@@ -75,9 +75,14 @@ int print(const Options& options, const Report& report,
   return failing_findings(report, options.fail_on, false).empty() ? kOk : kNo;
 }
 
+FileNotes notes_of(const Options& options) {
+  return options.json || !options.html.empty() ? FileNotes::kWarn : FileNotes::kInText;
+}
+
 // A job of very many ranks.
 int run_by_summaries(const Options& options, const ReportOptions& wanted) {
-  Result<JobSummaries> job = read_job_with_progress(options.path, wanted.card_bytes);
+  Result<JobSummaries> job =
+      read_job_with_progress(options.path, wanted.card_bytes, notes_of(options));
   if (!job) return fail(job.error());
   const Result<JobReport> made = make_job_report(*job, wanted, options.detail);
   if (!made) return fail(made.error());
@@ -93,7 +98,7 @@ int run(const Options& options) {
   if (Status known = check_finding_ids(options.fail_on); !known) return fail(known.error());
   wanted.at = *at;
   if (!options.card.empty()) {
-    const Result<uint64_t> card = parse_size("--card", options.card);
+    const Result<uint64_t> card = parse_memory("--card", options.card);
     if (!card) return fail(card.error());
     wanted.card_bytes = *card;
   }
@@ -102,7 +107,7 @@ int run(const Options& options) {
   }
   if (!options.html.empty()) wanted.curve_points = 1500;
   if (count_traces(options.path) > options.detail) return run_by_summaries(options, wanted);
-  const Result<LoadedTrace> trace = load_with_progress(options.path);
+  const Result<LoadedTrace> trace = load_with_progress(options.path, notes_of(options));
   if (!trace) return fail(trace.error());
   const std::shared_ptr<Groundwork> ground =
       lay_groundwork(trace->model, compare_ranks(trace->model), wanted.rank);

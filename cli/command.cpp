@@ -78,10 +78,13 @@ static std::string missing_ranks(const TraceModel& model) {
   return note_on_missing_ranks(ranks, world);
 }
 
-Result<LoadedTrace> load_with_progress(const std::string& path) {
+Result<LoadedTrace> load_with_progress(const std::string& path, FileNotes notes) {
+  const auto say = [&](const std::string& text) {
+    if (notes == FileNotes::kWarn) warn_about(path, text);
+  };
   Result<TraceSource> source = open_trace(path);
   if (!source) return source.error();
-  for (const std::string& warning : source->warnings) warn_about(path, warning);
+  for (const std::string& warning : source->warnings) say(warning);
   ProgressBar bar("reading");
   Result<TraceModel> model = load_trace(source->readers, [&](double share) { bar.set(share); });
   if (!model) return model.error();
@@ -90,13 +93,14 @@ Result<LoadedTrace> load_with_progress(const std::string& path) {
   const std::string missing = missing_ranks(*model);
   model->incomplete = source->incomplete || !missing.empty();
   if (!missing.empty() && source->readers.size() == 1) {
-    warn_about(path, missing);
+    say(missing);
     model->notes.push_back(missing);
   }
   return LoadedTrace{std::move(*source), std::move(*model)};
 }
 
-Result<JobSummaries> read_job_with_progress(const std::string& path, uint64_t card_bytes) {
+Result<JobSummaries> read_job_with_progress(const std::string& path, uint64_t card_bytes,
+                                            FileNotes notes) {
   Result<JobSummaries> job = [&] {
     ProgressBar bar("reading");
     SummaryOptions options;
@@ -105,7 +109,9 @@ Result<JobSummaries> read_job_with_progress(const std::string& path, uint64_t ca
     return read_job(path, options);
   }();
   if (!job) return job;
-  for (const std::string& note : job->notes) warn_about(path, note);
+  if (notes == FileNotes::kWarn) {
+    for (const std::string& note : job->notes) warn_about(path, note);
+  }
   if (job->made != 0 && card_bytes == 0) {
     print_line(stderr, fmt::format("tidemark: {} read without a summary; 'tidemark prepare {}' "
                                    "keeps summaries for the next time",

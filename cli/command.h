@@ -63,11 +63,14 @@ struct LoadedTrace {
   TraceSource source;
   TraceModel model;
 };
-// Opens and loads a trace, with a progress bar. Warns of the files of a directory that could not
-// be used.
-Result<LoadedTrace> load_with_progress(const std::string& path);
-// The summaries of a job of very many ranks, with a progress bar and warnings as above.
-Result<JobSummaries> read_job_with_progress(const std::string& path, uint64_t card_bytes = 0);
+// Of the files of a directory that could not be used, and of clocks: warned of, or left to the text
+// that the command prints.
+enum class FileNotes : uint8_t { kWarn, kInText };
+// Opens and loads a trace, with a progress bar.
+Result<LoadedTrace> load_with_progress(const std::string& path, FileNotes notes = FileNotes::kWarn);
+// The summaries of a job of very many ranks, with a progress bar.
+Result<JobSummaries> read_job_with_progress(const std::string& path, uint64_t card_bytes = 0,
+                                            FileNotes notes = FileNotes::kWarn);
 // Warns of what was lost in the trace, for commands that do not print a report.
 void warn_of_losses(const TraceModel& model);
 

@@ -14,6 +14,16 @@ Result<uint64_t> parse_size(const std::string& option, const std::string& text) 
   return *bytes;
 }
 
+Result<uint64_t> parse_memory(const std::string& option, const std::string& text) {
+  constexpr uint64_t kLeast = 1 << 20;  // "12" of somebody who means GiB
+  const Result<uint64_t> bytes = parse_size(option, text);
+  const bool has_unit = text.find_first_not_of("0123456789.") != std::string::npos;
+  if (bytes && !has_unit && *bytes != 0 && *bytes < kLeast) {
+    return Error{option + " " + text + " would be bytes; did you mean " + text + "GiB?"};
+  }
+  return bytes;
+}
+
 Result<std::chrono::milliseconds> parse_duration(const std::string& option,
                                                  const std::string& text) {
   const std::optional<int64_t> ns = parse_duration_ns(text);

@@ -158,6 +158,8 @@ class SqliteSink final : public TableSink {
 
 Result<ExportSummary> export_sqlite(const ExportInput& input, const ExportOptions& options,
                                     const std::string& path, const Progress& progress) {
+  // An error of the choice names the trace, those below the output.
+  if (const auto chosen = chosen_processes(input, options); !chosen) return chosen.error();
   Result<OutputFile> file = OutputFile::create(path);
   if (!file) return file.error();
   SqliteSink sink(file->fd(), options.max_bytes);

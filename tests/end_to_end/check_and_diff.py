@@ -331,7 +331,7 @@ status(1, "check", begun, "--max-peak", "1MiB")
 status(0, "check", begun, "--max-peak", "1GiB", "--allow-losses")
 for detail in (64, 1):
     result = status(0, "report", begun, "--detail", detail)
-    check("second.tmk: has no readable process yet" in result.stderr, f"{detail}: {result.stderr}")
+    check("second.tmk: has no readable process yet" in result.stdout, f"{detail}: {result.stdout}")
 # What the driver's pool keeps of freed memory is not in the driver's peak.
 def pool_trace(name, pools):
     """32 MiB of a pool, freed; then 100 MiB outside of it."""

@@ -235,7 +235,8 @@ for words, says in ((["--batch", "twice"], ["--batch", "twice"]), (["--seq", "0"
                     (["--optimizer", "lion"], ["--optimizer", "lion"]),
                     (["--shard", "zero9", "--ranks", "2"], ["--shard", "zero9"]),
                     (["--shard", "zero1"], ["--ranks"]), (["--ranks", "2"], ["--shard"]),
-                    (["--card", "big"], ["--card", "big"]), (["--picture", "plan.gif"], [".svg"]),
+                    (["--card", "big"], ["--card", "big"]),
+                    (["--card", "12"], ["--card 12", "12GiB?"]), (["--picture", "plan.gif"], [".svg"]),
                     (["--alloc-conf", "expandable:True"], ["expandable"]),
                     (["--checkpoint"], ["nn.Modules"]), (["--rank", "7"], ["rank"]),
                     ([snapshot, "--batch", "2x"], ["nothing can be learnt"])):
@@ -385,14 +386,40 @@ check("memory fraction" not in run("whatif", snapshot, "--alloc-conf", "").stdou
 check_equal(run("info", snapshot).stdout.splitlines()[1].split(", ")[:2],
             ["1 file", f"{snapshot.stat().st_size / 1024:.1f} KiB"], "info: the size of a snapshot")
 
-# What merging cannot use is named.
-mixed = tmp / "mixed"
-mixed.mkdir()
-(mixed / "a.tmk").write_bytes((scenarios / "healthy.bad.tmk").read_bytes())
-(mixed / "b.pickle.gz").write_bytes(snapshot.read_bytes())
-result = run("merge", mixed, "-o", tmp / "merged.tmk")
-check_equal(result.returncode, 0, "merge of a directory with a snapshot")
-check("b.pickle.gz: left out" in result.stderr, f"the snapshot is named: {result.stderr!r}")
+# Number of bytes that can only be a number of GiB, of every option that takes memory.
+for words in (["report", snapshot, "--card", "12"], ["check", snapshot, "--max-peak", "12"],
+              ["whatif", snapshot, "--alloc-conf", "", "--card", "12"],
+              ["export", snapshot, "--format", "sqlite", "-o", tmp / "none.db", "--ranks", "5"]):
+    result = run(*words)
+    says = f"{snapshot}: no rank 5 in this trace" if "--ranks" in words else f"{words[-2]} 12 would be bytes"
+    check(result.returncode == 2 and result.stderr.startswith(f"tidemark: {says}"),
+          f"{words[0]}: {result.stderr!r}")
+check_equal(run("check", snapshot, "--max-peak", 80 << 30).returncode, 0, "a number of bytes")
+
+# A plan of a run that leaks says so.
+for name, leaks in (("bad", True), ("fixed", False)):
+    text = run("plan", scenarios / f"inference_cache.{name}.tmk", "--fit", "--card", "24GiB").stdout
+    check_equal("a longer run needs more" in text, leaks, f"plan of inference_cache.{name}: {text}")
+
+# Snapshots are merged like traces; the report is that of the directory.
+dumped = tmp / "dumped"
+dumped.mkdir()
+for rank in range(2):
+    (dumped / f"snap_rank{rank}.pickle.gz").write_bytes(snapshot.read_bytes())
+result = run("merge", dumped, "-o", tmp / "merged.tmk")
+check_equal(result.returncode, 0, f"merge of a directory of snapshots: {result.stderr!r}")
+check("2 processes from 2 files" in result.stdout, f"both are in it: {result.stdout!r}")
+of_directory, merged = (report(path)["ranks"] for path in (dumped, tmp / "merged.tmk"))
+check_equal([rank["devices"] for rank in merged], [rank["devices"] for rank in of_directory], "merged ranks")
+
+# What is said of the files is said once: in the text of a command, or on stderr.
+(dumped / "snap_rank2.pickle.gz").write_bytes(b"no snapshot")
+for times, words in ((1, ["report", dumped]), (2, ["diff", dumped, dumped])):  # once for each side
+    in_text = run(*words)
+    check_equal((in_text.returncode, in_text.stderr), (0, ""), f"{words[0]}: nothing on stderr")
+    check_equal(in_text.stdout.count("snap_rank2.pickle.gz"), times, f"{words[0]}: {in_text.stdout}")
+    warned = run(*words, "--json").stderr
+    check_equal(warned.count("snap_rank2.pickle.gz"), times, f"{words[0]} --json: {warned}")
 
 # A job without one of its ranks is not complete, in a directory or merged.
 three = tmp / "three"
