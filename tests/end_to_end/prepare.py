@@ -180,7 +180,7 @@ done = run("prepare", made)
 check_equal(done.returncode, 1, "an unreadable trace: exit status")
 check("rank00020.tmk" in done.stderr and done.stderr.count("\n") == 1, f"it is named: {done.stderr}")
 check("prepared" in done.stdout, "the others are prepared")
-check("rank00020.tmk" in run("report", made).stderr, "and the report names it, too")
+check("rank00020.tmk" in run("report", made).stdout, "and the report names it, too")
 
 # Tasks share the hosts of the job.
 for variables in (("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", {"SLURM_STEP_ID": "0"}),
