@@ -3,10 +3,10 @@
 //
 // The driver is only partly initialised and may hold its locks, and in Python that thread holds the
 // GIL. So nothing here calls CUDA, NVML or Python, or waits for a thread that might: it starts the
-// recorder, waits at most 2 s until the task thread has subscribed to CUPTI, leaves the rest to that
-// thread, and returns. With
-// TIDEMARK_ARM=1 it only starts the control thread. Whatever fails, the job goes on: one line on
-// stderr, and tidemark is off. Merely loading the library does nothing at all.
+// recorder, waits at most 2 s until the task thread has subscribed to CUPTI, leaves the rest to
+// that thread, and returns. With TIDEMARK_ARM=1 it only starts the control thread. Whatever fails,
+// the job goes on: one line on stderr, and tidemark is off. Merely loading the library does nothing
+// at all.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -20,6 +20,7 @@
 #include "injector/process/options.h"
 #include "injector/process/own_scope.h"
 #include "injector/process/tool_thread.h"
+#include "injector/sampling/nvml_sampler.h"
 
 namespace tidemark::injector {
 namespace {
@@ -63,6 +64,9 @@ void initialise() {
     start_control_server();
     return;
   }
+  // Not on a thread of ours: constructors of libraries read the environment, which the program may
+  // be changing by then.
+  if (options.nvml_hz > 0) load_nvml();
   start_capture(options, Beginning::kFirst);
   if (options.control) start_control_server();
 }

@@ -15,6 +15,7 @@
 //   SIMGPU_KERNEL_TRACING_NS  what CUPTI adds to the launch of a kernel that it records        (0)
 //   SIMGPU_NO_PAUSE     if set, CUPTI refuses to disable kinds of activity
 //   SIMGPU_NO_LAUNCH_CALLBACKS  if set, CUPTI refuses callbacks of launches
+//   SIMGPU_NVML_LOADS_SLOWLY  if set, loading NVML takes a while and reads the environment again
 //   SIMGPU_HANG         calls that never return: see hang.h
 //   SIMGPU_SHARED_MEMORY  if set, NVML reports no memory, as for a card that uses the host's
 //   CUDA_VISIBLE_DEVICES  indices or UUIDs, as for the real driver

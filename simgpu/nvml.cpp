@@ -5,6 +5,7 @@
 #include "abi/nvml.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -44,6 +45,13 @@ Machine& machine() {
 // A handle is the index of its card, counted from 1.
 nvmlDevice_t handle_of(size_t card) {
   return reinterpret_cast<nvmlDevice_t>(card + 1);
+}
+
+// Constructors of C++ libraries read the environment, too.
+__attribute__((constructor)) void load_slowly() {
+  if (std::getenv("SIMGPU_NVML_LOADS_SLOWLY") == nullptr) return;
+  ::usleep(300'000);
+  if (std::getenv("SIMGPU_NVML_LOADS_SLOWLY") == nullptr) std::abort();
 }
 
 const TracingTable* loaded_driver() {

@@ -27,12 +27,17 @@ ListedProcess listed(uint64_t pid, unsigned long long used) {
 
 }  // namespace
 
+void* NvmlLibrary::load() noexcept {
+  const ForeignCall foreign;
+  // The plain libnvidia-ml.so comes only with the development files.
+  return dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+}
+
 bool NvmlLibrary::open() noexcept {
   if (open_) return true;
   if (*reason_ != '\0') return false;
   const ForeignCall foreign;
-  // The plain libnvidia-ml.so comes only with the development files.
-  void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+  void* library = load();
   if (library == nullptr) {
     reason_ = "libnvidia-ml.so.1 was not found";
     return false;

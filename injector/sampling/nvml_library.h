@@ -13,6 +13,8 @@ namespace tidemark::injector {
 // object and call NVML at the same time.
 class NvmlLibrary {
  public:
+  // Loads libnvidia-ml for the whole process, without initialising it; null if it is not there.
+  static void* load() noexcept;
   // On failure `reason()` says why. Tries once: a missing driver does not appear later.
   bool open() noexcept;
   bool is_open() const noexcept { return open_; }

@@ -141,6 +141,10 @@ int find_own_process(std::span<const ListedProcess> listed, uint64_t own_pid) no
   return listed.size() == 1 ? 0 : -1;
 }
 
+void load_nvml() noexcept {
+  NvmlLibrary::load();
+}
+
 bool start_nvml() noexcept {
   if (g_nvml.open()) {
     char version[nvml::kDriverVersionBytes];

@@ -19,6 +19,8 @@ struct DeviceMemory {
   uint64_t used_bytes = 0;  // without the reserved bytes if those are known
 };
 
+// Only loads libnvidia-ml. Call on a host thread.
+void load_nvml() noexcept;
 // Loads and initialises libnvidia-ml, which takes milliseconds to seconds. False: not available,
 // reported once in the trace.
 bool start_nvml() noexcept;

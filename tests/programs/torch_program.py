@@ -624,7 +624,7 @@ def days(torch):
 class ChangingEnvironment:
     """What another thread may see while the program calls setenv(): pointers to freed memory."""
 
-    def __enter__(self):
+    def __init__(self):
         # Real PyTorch has loaded the C++ library, whose constructor reads the environment. Where the
         # stand-ins are linked without it, the bridge would be the first to load it.
         ctypes.CDLL("libstdc++.so.6")
@@ -634,16 +634,22 @@ class ChangingEnvironment:
         self.environ = ctypes.c_void_p.in_dll(libc, "environ")
         self.before = self.environ.value
         self.entries = (ctypes.c_void_p * 2)(8, None)
+
+    def __enter__(self):
         self.environ.value = ctypes.addressof(self.entries)
 
     def __exit__(self, *_):
         self.environ.value = self.before
 
 
-def changing_environment(torch):
-    with ChangingEnvironment():
+def changing_environment(directory):
+    # Prepared before, because a library that is being loaded holds up ctypes.
+    changing = ChangingEnvironment()
+    torch = Torch(directory)
+    with changing:
         wait_for_bridge(torch)
         churn(torch)
+    return torch
 
 
 def wait_for_bridge(torch):
@@ -668,16 +674,18 @@ def main():
     if os.environ.get("HANDLE"):  # before CUDA is used
         signal.signal(getattr(signal, f"SIG{os.environ['HANDLE']}"),
                       lambda number, _: RECEIVED.append(number))
+    if name == "changing_environment":
+        return write_json("TRUTH", changing_environment(directory).truth())
     torch = late(directory) if name == "late" else Torch(directory)
-    if os.environ.get("WAIT_FOR") and name != "changing_environment":
+    if os.environ.get("WAIT_FOR"):
         wait_for_bridge(torch)
     {"churn": churn, "thrash": thrash, "lines": lines, "workers": workers, "nodes": nodes,
      "forked": forked, "shutdown": shutdown,
      "late": churn, "out_of_memory": out_of_memory, "fraction": fraction,
      "asynchronous": asynchronous, "sleeping": sleeping, "phases": phases, "nvtx": nvtx,
      "nn_modules": nn_modules,
-     "obey": obey, "days": days, "changing_environment": changing_environment}[name](torch)
-    write_json("TRUTH", torch.truth())
+     "obey": obey, "days": days}[name](torch)
+    return write_json("TRUTH", torch.truth())
 
 
 if __name__ == "__main__":
