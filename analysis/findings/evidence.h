@@ -70,9 +70,11 @@ struct DeviceEvidence {
   // The same of the allocated peak, where no request failed.
   const Phase* decisive_phase() const;
   bool fails_in_validation() const { return failing_phase() != nullptr; }
-  // Whether that validation keeps a graph: what would lower the peak of a training step is no help.
+  // Whether that validation, or a program that does not train, keeps a graph: what would lower the
+  // peak of a training step is no help.
   bool fails_for_kept_graph() const {
-    return fails_in_validation() && !categories.kept_without_backward.empty();
+    return ran_out() && (fails_in_validation() || !categories.has_backward) &&
+           !categories.kept_without_backward.empty();
   }
   // "out of memory", with the part of the program that the last request was made in, where it is
   // known: "out of memory in validation".

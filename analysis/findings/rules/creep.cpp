@@ -260,10 +260,11 @@ bool only_adds(const AllocationHistory& model, const std::vector<uint32_t>& rows
 }
 
 // Caches of requests that stay although those of later ones were freed, or of which none was, in a
-// program that serves.
+// program that serves. Graphs have a finding of their own.
 void find_kept_requests(const DeviceEvidence& d, std::vector<Finding>& out) {
   constexpr size_t kLeastGroups = 2;
   if (d.model == nullptr || d.categories.has_backward || d.ran_out()) return;
+  if (!d.categories.kept_without_backward.empty()) return;
   std::map<uint32_t, std::vector<uint32_t>> by_stack;
   for (uint32_t i = 0; i < d.model->allocations.size(); ++i) {
     const Allocation& a = d.model->allocations[i];
@@ -318,12 +319,10 @@ void find_creep(const Evidence& evidence, std::vector<Finding>& out) {
     if (!grows(d)) {
       const size_t before = out.size();
       find_cycles(d, out);
-      find_kept_requests(d, out);
-      if (out.size() == before && !d.run.grows()) {
-        if (const std::optional<TimeGrowth> growth = growth_over_time(d)) {
-          out.push_back(creep_over_time(d, *growth));
-        }
-      }
+      const std::optional<TimeGrowth> growth =
+          out.size() == before && !d.run.grows() ? growth_over_time(d) : std::nullopt;
+      if (growth) out.push_back(creep_over_time(d, *growth));
+      if (!growth) find_kept_requests(d, out);
     }
     const size_t before = out.size();
     find_creep_outside(d, out);

@@ -12,6 +12,7 @@
 #include "analysis/insight/categories/kept_graphs.h"
 #include "analysis/insight/categories/line_rounds.h"
 #include "analysis/insight/categories/older_blocks.h"
+#include "analysis/insight/categories/served_graphs.h"
 #include "analysis/insight/categories/serving_cache.h"
 #include "analysis/insight/categories/stacks_through.h"
 #include "analysis/insight/categories/weight_copies.h"
@@ -102,7 +103,9 @@ class Categorizer {
     }
     sort_older_blocks(process_, model_, roles_, steps_, known_, use_recorded, out_);
     std::reverse(out_.kept_without_backward.begin(), out_.kept_without_backward.end());
-    keep_only_graphs(model_, small_graphs_.empty() ? kGraph : kSmallGraph, out_);
+    if (out_.has_backward) {
+      keep_only_graphs(model_, small_graphs_.empty() ? kGraph : kSmallGraph, out_);
+    }
     return std::move(out_);
   }
 
@@ -215,7 +218,10 @@ class Categorizer {
     }
     note_pass(kNever, kNever);
     keeps_graphs_ = steps_.count() != 0 && keeps_graphs();
-    if (!out_.has_backward) cache_.survey(made_sizes, workspaces_, known_.kept_sizes);
+    if (!out_.has_backward) {
+      cache_.survey(made_sizes, workspaces_, known_.kept_sizes);
+      served_graphs_ = served_graphs(model_, roles_, in_module_, workspaces_);
+    }
     keep_models();
   }
 
@@ -456,6 +462,10 @@ class Categorizer {
 
   Guess forward(const Allocation& a) {
     if (is_workspace(a)) return {Category::kWorkspace, 6};
+    if (served_graphs_.contains(a.stack) && meets(a, pass_end_)) {
+      kept_without_backward_ = true;
+      return {Category::kActivation, 7};
+    }
     if (is_kv_cache(a)) return {Category::kKvCache, 6};
     const bool in_graph = out_.has_backward && (unused_graphs_.contains(pass_end_) ||
                                                 small_graphs_.contains(roles_.caller_of(a.stack)));
@@ -471,7 +481,7 @@ class Categorizer {
     }
     // A forward pass that ended with an error could not run its backward pass.
     const bool ended = a.release != kNever && !meets(a, next_failure_);
-    kept_without_backward_ = (ended || validates) && meets(a, pass_end_);
+    kept_without_backward_ = out_.has_backward && (ended || validates) && meets(a, pass_end_);
     return {Category::kActivation, 5};
   }
 
@@ -550,6 +560,7 @@ class Categorizer {
   std::vector<uint32_t> pass_;                  // rows of the forward pass that is surveyed
   std::unordered_set<uint32_t> unused_graphs_;  // forward passes, by their ends
   std::unordered_set<uint32_t> small_graphs_;   // lines that call models of few operations
+  std::unordered_set<uint32_t> served_graphs_;  // stacks, in a program without a backward pass
   uint32_t next_forward_ = kNever;
   uint32_t next_backward_ = kNever;
   uint32_t next_optimizer_ = kNever;

@@ -8,7 +8,6 @@ namespace tidemark {
 
 void keep_only_graphs(const AllocationHistory& model, GraphSize least, Categories& out) {
   std::vector<uint32_t>& kept = out.kept_without_backward;
-  if (!out.has_backward) kept.clear();
   std::vector<std::pair<uint32_t, int>> edges;
   for (const uint32_t i : kept) {
     edges.emplace_back(model.allocations[i].birth, 1);
