@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "analysis/findings/growing_lines.h"
@@ -304,13 +305,45 @@ void find_kept_requests(const DeviceEvidence& d, std::vector<Finding>& out) {
   }
 }
 
+// Whether it is the graphs of a program that does not train that grow: they have a finding of their
+// own.
+bool is_of_graphs(const DeviceEvidence& d, uint32_t stack) {
+  return !d.categories.has_backward &&
+         std::any_of(d.categories.kept_without_backward.begin(),
+                     d.categories.kept_without_backward.end(),
+                     [&](uint32_t i) { return d.model->allocations.stack(i) == stack; });
+}
+
+// Whether a line of the model allocates one block in each of its passes. The running requests hold
+// no such blocks, but the keys and values of each layer.
+bool is_output(const DeviceEvidence& d, uint32_t stack) {
+  size_t passes = 0;
+  bool in_pass = false;
+  bool seen = false;  // in this pass
+  for (const Allocation& a : d.model->allocations) {
+    if (a.seeded) continue;
+    const bool forward = d.roles->of(a.stack) == StackRole::kForward;
+    if (forward && !in_pass) seen = false;
+    in_pass = forward;
+    if (!forward || a.stack != stack) continue;
+    if (std::exchange(seen, true)) return false;
+    ++passes;
+  }
+  return passes > 1;
+}
+
+bool creeps(const DeviceEvidence& d) {
+  const bool graphs = !d.steps.growing.empty() && is_of_graphs(d, d.steps.growing.front().stack);
+  return !graphs && ((grows(d) && !grows_by_graphs(d)) || grows_towards_failure(d));
+}
+
 }  // namespace
 
 void find_creep(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
     if (d.model != nullptr && d.run.grows() && !grows_by_graphs(d)) {
       out.push_back(creep_of_run(d));
-    } else if ((grows(d) && !grows_by_graphs(d)) || grows_towards_failure(d)) {
+    } else if (creeps(d)) {
       out.push_back(creep(d, ""));
     }
     if (const std::optional<KeptOutputs> kept = outputs_kept(d)) {
@@ -319,10 +352,12 @@ void find_creep(const Evidence& evidence, std::vector<Finding>& out) {
     if (!grows(d)) {
       const size_t before = out.size();
       find_cycles(d, out);
-      const std::optional<TimeGrowth> growth =
-          out.size() == before && !d.run.grows() ? growth_over_time(d) : std::nullopt;
-      if (growth) out.push_back(creep_over_time(d, *growth));
-      if (!growth) find_kept_requests(d, out);
+      std::optional<TimeGrowth> growth;
+      if (out.size() == before && !d.run.grows()) growth = growth_over_time(d);
+      const uint32_t grown = growth && !growth->left.empty() ? growth->left[0].stack : 0;
+      if (is_of_graphs(d, grown)) growth.reset();
+      if (!growth || !is_output(d, grown)) find_kept_requests(d, out);
+      if (growth && out.size() == before) out.push_back(creep_over_time(d, *growth));
     }
     const size_t before = out.size();
     find_creep_outside(d, out);

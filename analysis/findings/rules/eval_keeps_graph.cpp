@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "analysis/findings/accumulations.h"
 #include "analysis/findings/largest_stack.h"
 #include "analysis/findings/own_line.h"
 #include "analysis/findings/rules.h"
@@ -132,11 +133,21 @@ std::string at_most_text(uint64_t saved, uint64_t at_most) {
                      size_text(at_most));
 }
 
+// The line to name for graphs of which a stack has most: in a program that does not train, the one
+// that calls the model.
+uint32_t line_of(const DeviceEvidence& d, uint32_t stack) {
+  if (d.categories.has_backward) return own_line(d.process->names, shares_of(d), stack);
+  const uint32_t caller = d.roles->caller_of(stack);
+  return caller != 0 ? caller : stack;
+}
+
 }  // namespace
 
 void find_eval_keeps_graph(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
     if (d.model == nullptr || d.categories.kept_without_backward.empty()) continue;
+    // A program that failed before its first backward pass.
+    if (!d.categories.has_backward && !accumulation_at_failure(d, {}).passes.empty()) continue;
     const BesidePasses beside = PassSearch(d).run();
     Rehearsal without(*d.model);
     std::unordered_map<uint32_t, uint64_t> by_stack;
@@ -166,13 +177,15 @@ void find_eval_keeps_graph(const Evidence& evidence, std::vector<Finding>& out) 
                   {"bytes", kept},
                   {"peak_bytes", at_peak}};
     if (results_at_peak != 0) f.evidence.emplace_back("results_peak_bytes", results_at_peak);
-    const Dictionary& names = d.process->names;
-    f.frames = names.stack_text(own_line(names, shares_of(d), largest_stack(by_stack)));
-    f.advice.push_back({"no_grad",
-                        fmt::format("run these passes under torch.no_grad() or inference_mode(): "
-                                    "saves at least {}{}",
-                                    size_text(saved), at_most_text(saved, at_most)),
-                        saved});
+    f.frames = d.process->names.stack_text(line_of(d, largest_stack(by_stack)));
+    f.advice.push_back(
+        {"no_grad",
+         fmt::format(
+             "run these passes under torch.no_grad() or inference_mode(){}: "
+             "saves at least {}{}",
+             d.categories.has_backward ? "" : ", or keep only detached results (detach(), item())",
+             size_text(saved), at_most_text(saved, at_most)),
+         saved});
     out.push_back(std::move(f));
   }
 }

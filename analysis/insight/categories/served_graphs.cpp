@@ -15,7 +15,7 @@ namespace {
 // Requests that are served at the same time, or a loop variable, keep the blocks of a pass for one
 // or two more.
 constexpr size_t kLaterPasses = 3;
-constexpr size_t kLeastGraphs = 3;
+constexpr size_t kLeastGraphs = 2;
 
 // What a forward pass allocates in modules: rows of blocks, up to the next allocation elsewhere.
 struct Pass {
@@ -38,9 +38,8 @@ std::vector<Pass> passes_of(const AllocationHistory& model, const StackRoles& ro
     if (forward && !workspaces.contains(birth)) passes.back().rows.push_back(i);
     in_pass = forward;
   }
-  std::erase_if(passes, [](const Pass& p) {
-    return p.rows.size() < static_cast<size_t>(kGraph.blocks);
-  });
+  std::erase_if(passes,
+                [](const Pass& p) { return p.rows.size() < static_cast<size_t>(kGraph.blocks); });
   return passes;
 }
 

@@ -90,8 +90,8 @@ class Model {
 enum class Losses { kSummed, kEach, kHeads, kPipeline, kRecurrence };
 
 // `cleared_late`: gradients of a step are freed before the first backward pass of the next one.
-// `fails`: in the third forward pass of another step.
-Trace micro_batches(Losses losses, bool cleared_late = false, bool fails = false) {
+// `fails`: in another step, after so many forward passes.
+Trace micro_batches(Losses losses, bool cleared_late = false, bool fails = false, int passes = 2) {
   return Trace([=](Story& s, uint32_t) {
     Model model(s);
     Blocks old;
@@ -129,7 +129,7 @@ Trace micro_batches(Losses losses, bool cleared_late = false, bool fails = false
       model.step(gradients);
     }
     if (!fails) return;
-    for (int part = 0; part < 2; ++part) {
+    for (int part = 0; part < passes; ++part) {
       s.alloc(2 * kMiB, s.user(5));
       const Blocks kept = model.forward("train train.py:10");
       s.alloc(12 * kMiB, s.forward(50, "train train.py:11"));
@@ -150,6 +150,41 @@ TEST(Causes, LossesSummedUpToAnError) {
   EXPECT_EQ(f.id, "accumulated_graphs");
   EXPECT_EQ(f.severity, kError);
   EXPECT_TRUE(micro_batches(Losses::kEach, false, true).finding("accumulated_graphs").id.empty());
+}
+
+// Memory runs out in the first step, before any backward pass. `loss`: computed for each pass;
+// otherwise they are the steps of a recurrence.
+Trace first_step(bool losses) {
+  return Trace([=](Story& s, uint32_t) {
+    Model model(s);
+    for (int part = 0; part < 4; ++part) {
+      s.alloc(2 * kMiB, s.user(5));
+      model.forward("train train.py:10");
+      if (losses)
+        s.alloc(kScalar,
+                s.stack({"cross_entropy torch/nn/functional.py:3494", "train train.py:12"}));
+    }
+    s.run_out(64 * kMiB, 10 * kMiB, s.forward(1, "train train.py:10"));
+  });
+}
+
+TEST(Causes, LossesSummedInTheFirstStep) {
+  const Report report = first_step(true).report();
+  ASSERT_FALSE(report.findings.empty());
+  EXPECT_EQ(report.findings[0].id, "accumulated_graphs");
+  EXPECT_EQ(report.findings[0].severity, kError);
+  EXPECT_EQ(report.findings[0].evidence[0].second, 4U);
+  EXPECT_TRUE(first_step(false).finding("accumulated_graphs").id.empty());
+}
+
+// The step that fails sums up more losses than those before it.
+TEST(Causes, TheStepThatFailsTellsWhatIsSaved) {
+  const Trace summed = micro_batches(Losses::kSummed, false, true, 8);
+  const Finding f = summed.finding("accumulated_graphs");
+  EXPECT_EQ(f.evidence[0].second, 8U);
+  const uint64_t pass = f.evidence[1].second / 8;
+  EXPECT_GT(f.advice[0].saves_bytes, 6 * pass);
+  EXPECT_LT(f.advice[0].saves_bytes, 8 * pass);
 }
 
 TEST(Causes, GradientsClearedAfterTheForwardPassesAreNotHeldTwice) {

@@ -299,5 +299,59 @@ TEST(Validation, AnErrorInItSaysSo) {
       << too_large.advice[0].detail;
 }
 
+enum class Kept { kGraphs, kCache, kOutputs };
+
+// A server whose requests each leave something. `runs_out`: memory, in the end.
+Trace serving(Kept kept, bool runs_out) {
+  return Trace([=](Story& s, uint32_t) {
+    const std::string line = "score rank.py:33";
+    const auto stays = [&](int operation) {
+      return kept == Kept::kGraphs || (kept == Kept::kCache && operation < 2);
+    };
+    for (int i = 0; i < 6; ++i) s.alloc(20 * kMiB, s.setup());
+    for (int request = 0; request < 40; ++request) {
+      const uint64_t prompt = s.alloc(kMiB, s.stack({"tokenize rank.py:30"}));
+      for (int layer = 0; layer < 4; ++layer) {
+        Blocks freed;
+        for (int operation = 0; operation < 6; ++operation) {
+          const uint64_t block = s.alloc(4 * kMiB, s.forward(operation, line));
+          if (!stays(operation)) freed.push_back(block);
+        }
+        free_all(s, freed);
+      }
+      const uint64_t output = s.alloc(8 * kMiB, s.forward(9, line));
+      if (kept == Kept::kCache) s.free(output);
+      s.free(prompt);
+    }
+    if (runs_out) s.run_out(64 * kMiB, 10 * kMiB, s.forward(1, line));
+  });
+}
+
+TEST(Validation, AServerWithoutNoGrad) {
+  const Trace served = serving(Kept::kGraphs, false);
+  EXPECT_EQ(served.alarms(), (Ids{"eval_keeps_graph"}));
+  const Finding f = served.finding("eval_keeps_graph");
+  EXPECT_EQ(headline_of(f.frames), "score rank.py:33");
+  const Report report = served.report();
+  const std::vector<CategoryShare>& shares = report.ranks[0].devices[0].categories;
+  EXPECT_TRUE(std::none_of(shares.begin(), shares.end(), [](const CategoryShare& c) {
+    return c.category == Category::kKvCache;
+  }));
+  // All but the outputs.
+  EXPECT_NEAR(static_cast<double>(f.advice[0].saves_bytes / kMiB), 40 * 96, 40 * 4);
+
+  const Report failed = serving(Kept::kGraphs, true).report();
+  ASSERT_FALSE(failed.findings.empty());
+  EXPECT_EQ(failed.findings[0].id, "eval_keeps_graph");
+  EXPECT_EQ(failed.findings[0].severity, kError);
+}
+
+TEST(Validation, AServersCacheAndOutputsAreNoGraphs) {
+  EXPECT_TRUE(serving(Kept::kCache, true).finding("eval_keeps_graph").id.empty());
+  EXPECT_TRUE(serving(Kept::kOutputs, false).finding("eval_keeps_graph").id.empty());
+  // Outputs are a leak.
+  EXPECT_EQ(serving(Kept::kOutputs, false).alarms(), (Ids{"creep"}));
+}
+
 }  // namespace
 }  // namespace tidemark
