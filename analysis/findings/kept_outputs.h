@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "analysis/findings/evidence.h"
 
@@ -14,7 +15,8 @@ struct KeptOutputs {
   uint64_t saved_bytes = 0;  // at the peak, had only the newest been kept
   uint32_t stack = 0;
   PhaseKind phase = PhaseKind::kValidation;
-  bool until_end = false;  // freed before the next validation
+  bool until_end = false;           // freed before the next validation
+  std::vector<uint32_t> collected;  // rows, of all validations, without the newest of each line
 };
 
 // Nothing unless they matter for the peak, or if memory grows by them from step to step.

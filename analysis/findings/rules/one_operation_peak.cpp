@@ -16,6 +16,7 @@
 #include "analysis/findings/causes/failed_for_holes.h"
 #include "analysis/findings/causes/held_blocks.h"
 #include "analysis/findings/causes/unusual_request.h"
+#include "analysis/findings/kept_outputs.h"
 #include "analysis/findings/rules.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/passes/backward_passes.h"
@@ -159,6 +160,9 @@ class Search {
     }
     for (const uint32_t i : d.categories.kept_without_backward) kept_.insert(i);
     first_pass_ = begin_of_first_pass(d);
+    if (const std::optional<KeptOutputs> outputs = outputs_kept(d)) {
+      kept_.insert(outputs->collected.begin(), outputs->collected.end());
+    }
     for (size_t i = 0; i < d.categories.of.size(); ++i) {
       if (d.categories.of[i] != Category::kParameter) continue;
       weights_.insert(d.model->allocations.block_bytes(i));
@@ -340,7 +344,7 @@ class Search {
   const FailedAllocation* failure_ = nullptr;  // the request that would have been the highest peak
   uint32_t first_pass_ = 0;                    // event
   std::unordered_set<uint64_t> weights_;       // sizes of blocks
-  std::unordered_set<size_t> kept_;            // rows of graphs that no backward pass uses
+  std::unordered_set<size_t> kept_;            // rows of unused graphs and of lists of outputs
 };
 
 // Whether the line of the request that failed was given as much before: its size is nothing new.

@@ -299,6 +299,41 @@ TEST(Validation, AnErrorInItSaysSo) {
       << too_large.advice[0].detail;
 }
 
+// `outs.append(model(x))` under no_grad. `layers`: whose results of one line are kept instead.
+Trace collecting(int batches, int layers, bool runs_out) {
+  return Trace::on_card(4096 * kMiB, [=](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 6; ++i) t.step();
+    Blocks outputs;
+    for (int batch = 0; batch < batches; ++batch) {
+      const uint64_t input = s.alloc(4 * kMiB, s.user(29));
+      for (int layer = 0; layer < 6; ++layer) {
+        s.free(s.alloc(16 * kMiB, s.forward(1, kValidate)));
+        if (layer < layers) outputs.push_back(s.alloc(64 * kMiB, s.forward(5, kValidate)));
+      }
+      s.free(input);
+    }
+    if (runs_out) s.run_out(64 * kMiB, 10 * kMiB, s.forward(5, kValidate));
+    free_all(s, outputs);
+    t.step();
+  });
+}
+
+TEST(Validation, WhatTheModelReturnsIsKept) {
+  const Finding f = collecting(20, 1, false).finding("creep");
+  EXPECT_EQ(f.severity, kInfo);
+  EXPECT_EQ(headline_of(f.frames), kValidate);
+  EXPECT_EQ(evidence_of(f, "held_bytes"), 20 * 64 * kMiB);
+  // Keys and values, which a generation needs, are of every layer.
+  EXPECT_TRUE(collecting(10, 6, false).finding("creep").id.empty());
+
+  const Trace full = collecting(60, 1, true);
+  EXPECT_EQ(full.report().findings[0].id, "creep");
+  EXPECT_EQ(full.report().findings[0].severity, kError);
+  EXPECT_FALSE(advises(full.finding("capacity"), "halve_batch"));
+  EXPECT_TRUE(full.finding("one_operation_peak").id.empty());
+}
+
 enum class Kept { kGraphs, kCache, kOutputs };
 
 // A server whose requests each leave something. `runs_out`: memory, in the end.
