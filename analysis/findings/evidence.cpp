@@ -78,6 +78,18 @@ const Phase* DeviceEvidence::decisive_phase() const {
   return forward_only_at(phases, model->allocated_peak.event);
 }
 
+bool DeviceEvidence::fails_for_kept_graph() const {
+  if (!ran_out() || categories.kept_without_backward.empty()) return false;
+  if (fails_in_validation()) return true;
+  const FailedAllocation& failure = model->failures.back();
+  uint64_t held = 0;
+  for (const uint32_t i : categories.kept_without_backward) {
+    const Allocation& a = model->allocations[i];
+    if (a.birth <= failure.event && a.release > failure.event) held += a.block_bytes;
+  }
+  return held >= std::max(failure.requested_bytes, at_failure().allocated / 5);
+}
+
 std::string DeviceEvidence::out_of_memory_text() const {
   const std::string text = "out of memory";
   if (!ran_out()) return text;

@@ -70,12 +70,10 @@ struct DeviceEvidence {
   // The same of the allocated peak, where no request failed.
   const Phase* decisive_phase() const;
   bool fails_in_validation() const { return failing_phase() != nullptr; }
-  // Whether that validation, or a program that does not train, keeps a graph: what would lower the
-  // peak of a training step is no help.
-  bool fails_for_kept_graph() const {
-    return ran_out() && (fails_in_validation() || !categories.has_backward) &&
-           !categories.kept_without_backward.empty();
-  }
+  // Whether memory ran out because passes without a backward pass keep their graphs: that
+  // validation, or others that held a fifth of the memory and more than was requested. What would
+  // lower the peak of a training step is no help.
+  bool fails_for_kept_graph() const;
   // "out of memory", with the part of the program that the last request was made in, where it is
   // known: "out of memory in validation".
   std::string out_of_memory_text() const;

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "analysis/findings/accumulations.h"
+#include "analysis/findings/growth.h"
 #include "analysis/findings/largest_stack.h"
+#include "analysis/findings/left_graphs.h"
 #include "analysis/findings/own_line.h"
 #include "analysis/findings/rules.h"
 #include "analysis/history/rehearsal.h"
@@ -169,7 +171,9 @@ void find_eval_keeps_graph(const Evidence& evidence, std::vector<Finding>& out) 
       if (a.alive_at(d.model->allocated_peak.event)) results_at_peak += a.block_bytes;
     }
     const uint64_t at_most = without.saved_bytes();
-    Finding f = d.finding("eval_keeps_graph", d.fails_for_kept_graph() ? kError : kWarning,
+    const bool fails =
+        d.fails_for_kept_graph() && !grows_by_graphs(d) && !graphs_left_at_failure(d);
+    Finding f = d.finding("eval_keeps_graph", fails ? kError : kWarning,
                           fmt::format("forward passes without a backward pass keep their "
                                       "activations: {} of the peak{}",
                                       size_text(at_peak), results_text(results_at_peak, at_peak)));

@@ -136,8 +136,10 @@ class Categorizer {
       kept_bytes += a.block_bytes;
       if (kept_stacks.size() < 2) kept_stacks.insert(a.stack);
     }
+    // Layers in a loop have one line for several of them.
     bool are_most() const {
-      return all >= 3 && 2 * kept >= all && 2 * kept_bytes >= bytes && kept_stacks.size() >= 2;
+      return all >= 3 && 2 * kept >= all && 2 * kept_bytes >= bytes &&
+             (kept_stacks.size() >= 2 || kept >= 3);
     }
   };
 

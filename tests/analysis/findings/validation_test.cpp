@@ -299,6 +299,42 @@ TEST(Validation, AnErrorInItSaysSo) {
       << too_large.advice[0].detail;
 }
 
+// Rollouts of a policy whose layers a loop calls at one line, and then updates, which may fail.
+Trace rollouts(bool graph, bool runs_out) {
+  return Trace([=](Story& s, uint32_t) {
+    const std::string line = "collect ppo.py:10";
+    Training t(s, {});
+    for (int iteration = 0; iteration < 4; ++iteration) {
+      Blocks kept;
+      for (int pass = 0; pass < 12; ++pass) {
+        s.free(s.alloc(2 * kMiB, s.user(29)));
+        for (int layer = 0; layer < 3; ++layer) {
+          const uint64_t product = s.alloc(32 * kMiB, s.forward(1, line));
+          const uint64_t active = s.alloc(32 * kMiB, s.forward(2, line));
+          s.free(product);
+          graph ? kept.push_back(active) : s.free(active);
+        }
+        kept.push_back(s.alloc(kMiB, s.forward(1, line)));
+      }
+      if (runs_out && iteration == 3) s.run_out(64 * kMiB, 10 * kMiB, s.forward(1));
+      for (int i = 0; i < 4; ++i) t.step();
+      free_all(s, kept);
+    }
+  });
+}
+
+TEST(Validation, RolloutsThatKeepTheirGraphs) {
+  const Trace kept = rollouts(true, false);
+  EXPECT_EQ(kept.alarms(), (Ids{"eval_keeps_graph"}));
+  const Finding f = kept.finding("eval_keeps_graph");
+  EXPECT_EQ(f.frames.back(), "collect ppo.py:10");
+  EXPECT_GT(f.advice[0].saves_bytes, 11 * 96 * kMiB);
+  EXPECT_EQ(rollouts(false, false).alarms(), Ids{});
+  // The graphs fill the memory, although a pass of the update fails.
+  EXPECT_EQ(rollouts(true, true).report().findings[0].id, "eval_keeps_graph");
+  EXPECT_FALSE(advises(rollouts(true, true).finding("capacity"), "halve_batch"));
+}
+
 // `outs.append(model(x))` under no_grad. `layers`: whose results of one line are kept instead.
 Trace collecting(int batches, int layers, bool runs_out) {
   return Trace::on_card(4096 * kMiB, [=](Story& s, uint32_t) {
