@@ -2,9 +2,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
-#include <optional>
+#include <set>
 #include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
 
 #include "analysis/findings/largest_stack.h"
 #include "analysis/findings/own_line.h"
@@ -19,21 +23,119 @@ namespace tidemark {
 namespace {
 
 constexpr uint64_t kWorthSaying = uint64_t{8} << 20;
+// A bias, or the scale of a norm, is smaller. A norm needs its input also without that gradient.
+constexpr uint64_t kSmallParameter = uint64_t{64} << 10;
 
 // An allocation by its place in a pass: the same in every pass.
 using Place = std::pair<uint32_t, uint32_t>;  // stack, number among those of the stack
 
+// What an activation is for. A part of the model between parameters that are trained passes the
+// gradient on: without gradients of its own parameters, it saves fewer of its inputs.
+enum class Need : uint8_t { kUsed, kInput, kPart };
+
+// Where in a backward pass unused gradients are computed. A part of the model whose gradients come
+// after the last used one has nothing to pass on, nor has a second model whose backward pass comes
+// before that of the first.
+class Parts {
+ public:
+  Parts(const DeviceEvidence& d, const GradientUse& use) : use_(use) {
+    for (const auto& [event, unused] : use.births) {
+      if (unused) continue;
+      first_used_ = std::min(first_used_, event);
+      last_used_ = event;
+    }
+    std::vector<Life> lives;  // of what else the pass computes
+    const BirthRange rows = births_within(*d.model, use.pass.first, use.pass.last + 1);
+    for (size_t i = rows.begin; i < rows.end; ++i) {
+      const Allocation a = d.model->allocations[i];
+      const auto gradient = use.births.find(a.birth);
+      if (gradient != use.births.end()) {
+        if (a.block_bytes >= kSmallParameter || !gradient->second) with_input_.insert(*gradient);
+      } else if (a.block_bytes > kSmallBytes && d.roles->of(a.stack) == StackRole::kBackward) {
+        others_.insert(a.birth);
+        if (a.release <= use.pass.end) lives.push_back({a.birth, a.release});
+      }
+    }
+    begins_apart_ = is_apart(lives);
+  }
+
+  // Whether some part passes gradients on to parameters that are trained.
+  bool any_passes_on() const {
+    return std::any_of(use_.births.begin(), use_.births.end(),
+                       [&](const auto& g) { return g.second && passes_on(g.first); });
+  }
+
+  // `releases`: of activations, with their places.
+  std::map<Place, Need> needs(const std::multimap<uint32_t, Place>& releases) const {
+    std::map<Place, Need> found;
+    uint32_t seen = 0;
+    bool owed = false;  // the input of an operation with a used gradient was not freed after it
+    for (const auto& [release, place] : releases) {
+      auto gradient = use_.births.upper_bound(release);
+      if (gradient != use_.births.begin()) --gradient;
+      for (auto g = with_input_.upper_bound(seen); g != with_input_.end() && g->first < release;
+           ++g) {
+        owed = owed || !g->second;
+        seen = g->first;
+      }
+      const bool is_input = seen != 0 && is_same_operation(seen, release);
+      Need& need = found[place] = gradient->second ? Need::kPart : Need::kUsed;
+      if (gradient->second && passes_on(gradient->first)) {
+        need = is_input && with_input_.at(seen) ? Need::kInput : Need::kUsed;
+      }
+      if (is_input && owed) need = Need::kUsed;
+      if (is_input) owed = false;
+    }
+    return found;
+  }
+
+ private:
+  struct Life {
+    uint32_t birth = 0;
+    uint32_t release = 0;
+  };
+
+  bool passes_on(uint32_t gradient) const {
+    return gradient < last_used_ && !(begins_apart_ && gradient < first_used_);
+  }
+  // Whether nothing of what is computed between the unused gradients before the first used one is
+  // there when the next operation begins.
+  bool is_apart(const std::vector<Life>& lives) const {
+    const auto used = use_.births.lower_bound(first_used_);
+    const uint32_t first = use_.births.begin()->first;
+    if (used == use_.births.begin() || std::prev(used)->first == first) return false;
+    const uint32_t last = std::prev(used)->first;
+    const auto next = others_.upper_bound(last);
+    return next != others_.end() && std::none_of(lives.begin(), lives.end(), [&](const Life& l) {
+             return first < l.birth && l.birth < last && *next < l.release;
+           });
+  }
+  // Whether nothing else is computed between the two events.
+  bool is_same_operation(uint32_t gradient, uint32_t release) const {
+    const auto next = others_.upper_bound(gradient);
+    return next == others_.end() || *next > release;
+  }
+
+  const GradientUse& use_;
+  std::map<uint32_t, bool> with_input_;  // gradients that need an input, as in GradientUse
+  std::set<uint32_t> others_;            // births of what else the pass computes
+  uint32_t first_used_ = kNever;
+  uint32_t last_used_ = 0;
+  bool begins_apart_ = false;  // with a second model
+};
+
 // The run without the gradients and without all that is done for them.
 class Without {
  public:
-  Without(const DeviceEvidence& d, const std::vector<BackwardPass>& passes, const GradientUse& use)
+  Without(const DeviceEvidence& d, const Parts& parts, const GradientUse& use)
       : all_(d.model->allocations), model_(*d.model), rehearsal_(*d.model) {
     for (const size_t i : use.unused) {
       rehearsal_.leave_out(all_[i]);
       gradient_bytes_ += all_.block_bytes(i);
+      gradient_sizes_.insert(all_.asked_bytes(i));
     }
-    const std::map<Place, bool> places = places_of(use);
-    for (const BackwardPass& pass : passes) leave_out(pass, places);
+    const std::map<Place, Need> places = places_of(parts, use);
+    for (const BackwardPass& pass : d.backward_passes) leave_out(pass, places);
     std::unordered_map<uint32_t, uint64_t> by_stack;
     for (const auto& [stack, share] : shares_) by_stack[stack] = share.own;
     // Layers that are computed again in the backward pass leave only what one passes to the next,
@@ -49,60 +151,58 @@ class Without {
   uint32_t stack() const { return stack_; }
 
  private:
-  // Calls visit(row, place) for every block that the backward pass frees. Returns whether they are
-  // for unused gradients, as far as it knows, by the events at which they are freed.
+  // Calls visit(row, place) for every block that the backward pass frees.
   template <typename Visit>
-  std::map<uint32_t, bool> visit_consumed(const BackwardPass& pass, Visit&& visit) const {
-    std::map<uint32_t, bool> releases;
+  void visit_consumed(const BackwardPass& pass, Visit&& visit) const {
     std::unordered_map<uint32_t, uint32_t> numbers;
     const BirthRange rows = births_within(model_, pass.forward_first, pass.first);
     for (size_t i = rows.begin; i < rows.end; ++i) {
       const Allocation a = all_[i];
-      if (a.seeded || !pass.consumes(a)) continue;
-      const std::optional<bool> unused = visit(i, Place{a.stack, numbers[a.stack]++});
-      if (unused && a.release <= pass.last) releases[a.release] = *unused;
+      if (!a.seeded && pass.consumes(a)) visit(i, Place{a.stack, numbers[a.stack]++});
     }
-    return releases;
   }
 
   // Which activations are for unused gradients: autograd frees what an operation saved right after
   // it has computed the gradient of that operation's parameters.
-  std::map<Place, bool> places_of(const GradientUse& use) const {
-    std::map<Place, bool> places;
-    visit_consumed(use.pass, [&](size_t i, const Place& place) {
-      auto next = use.births.upper_bound(all_.release(i));
-      if (next != use.births.begin()) --next;
-      return std::optional<bool>(places[place] = next->second);
-    });
-    return places;
+  std::map<Place, Need> places_of(const Parts& parts, const GradientUse& use) const {
+    std::multimap<uint32_t, Place> releases;
+    visit_consumed(use.pass,
+                   [&](size_t i, const Place& place) { releases.emplace(all_.release(i), place); });
+    return parts.needs(releases);
   }
 
-  void leave_out(const BackwardPass& pass, const std::map<Place, bool>& places) {
+  void leave_out(const BackwardPass& pass, const std::map<Place, Need>& places) {
     uint64_t bytes = 0;
-    const auto releases = visit_consumed(pass, [&](size_t i, const Place& place) {
+    std::map<uint32_t, Need> releases;  // in the pass
+    visit_consumed(pass, [&](size_t i, const Place& place) {
       const auto known = places.find(place);
-      if (known == places.end()) return std::optional<bool>();
+      if (known == places.end()) return;
+      const bool unused = known->second != Need::kUsed;
       LineShare& share = shares_[all_.stack(i)];
-      (known->second ? share.own : share.others) += all_.block_bytes(i);
-      if (known->second) {
+      (unused ? share.own : share.others) += all_.block_bytes(i);
+      if (unused) {
         rehearsal_.leave_out_from(all_[i], end_of_use(model_, i));
         bytes += all_.block_bytes(i);
       }
-      return std::optional<bool>(known->second);
+      if (all_.release(i) <= pass.last) releases[all_.release(i)] = known->second;
     });
     activation_bytes_ = std::max(activation_bytes_, bytes);
     leave_out_work(pass, releases);
   }
 
-  // What the backward pass computes while it frees such activations.
-  void leave_out_work(const BackwardPass& pass, const std::map<uint32_t, bool>& releases) {
+  // What the backward pass computes while it frees such activations. What passes a gradient on
+  // leaves out only the gradients of its parameters.
+  void leave_out_work(const BackwardPass& pass, const std::map<uint32_t, Need>& releases) {
     if (releases.empty()) return;
     const BirthRange rows = births_within(model_, pass.first, pass.last + 1);
     for (size_t i = rows.begin; i < rows.end; ++i) {
       const Allocation a = all_[i];
       auto next = releases.lower_bound(a.birth);
       if (next == releases.end()) --next;
-      if (next->second && a.release <= pass.end) rehearsal_.leave_out(a);
+      const bool of_part =
+          next->second == Need::kPart ||
+          (next->second == Need::kInput && gradient_sizes_.contains(a.asked_bytes()));
+      if (of_part && a.release <= pass.end) rehearsal_.leave_out(a);
     }
   }
 
@@ -110,6 +210,7 @@ class Without {
   const AllocationHistory& model_;
   Rehearsal rehearsal_;
   uint64_t gradient_bytes_ = 0;
+  std::unordered_set<uint64_t> gradient_sizes_;
   uint64_t activation_bytes_ = 0;
   std::unordered_map<uint32_t, LineShare> shares_;  // activations by stack
   uint32_t stack_ = 0;
@@ -120,8 +221,9 @@ class Without {
 void find_unused_gradients(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
     const GradientUse& use = d.gradient_use;
-    if (use.unused.empty()) continue;
-    const Without without(d, d.backward_passes, use);
+    if (use.unused.empty() || use.births.empty()) continue;
+    const Parts parts(d, use);
+    const Without without(d, parts, use);
     const uint64_t saved = without.saved_bytes();
     if (saved < kWorthSaying || saved < d.peak_bytes() / 50) continue;
     Finding f = d.finding(
@@ -135,12 +237,12 @@ void find_unused_gradients(const Evidence& evidence, std::vector<Finding>& out) 
                   {"activation_bytes", without.activation_bytes()},
                   {"allocated_peak_bytes", d.peak_bytes()}};
     f.frames = d.process->names.stack_text(without.stack());
+    const char* const what =
+        parts.any_passes_on() ? "call requires_grad_(False) on the parameters that are not trained"
+                              : "run the part that is not trained under torch.no_grad(), or call "
+                                "requires_grad_(False) on its parameters";
     f.advice.push_back(
-        {"no_grad",
-         fmt::format("run the part that is not trained under torch.no_grad(), or "
-                     "call requires_grad_(False) on its parameters: saves at least {}",
-                     size_text(saved)),
-         saved});
+        {"no_grad", fmt::format("{}: saves at least {}", what, size_text(saved)), saved});
     out.push_back(std::move(f));
   }
 }

@@ -261,6 +261,67 @@ TEST(Causes, TeacherRunWithGradients) {
   EXPECT_EQ(distillation(Teacher::kCleared).alarms(), Ids{});
 }
 
+// Adapters beside the weights of every layer are trained. `frozen`: the weights have no gradients,
+// and of a layer's results only one is not saved any more.
+Trace adapters(bool frozen) {
+  return Trace([=](Story& s, uint32_t) {
+    constexpr size_t kLayers = 6;
+    constexpr std::array<uint64_t, 4> kSizes = {5 * kMiB, 40960, 24576, 3 * kMiB};
+    for (size_t i = 0; i < kLayers; ++i) {
+      for (const uint64_t bytes : kSizes) s.alloc(bytes, s.setup());
+    }
+    for (int step = 0; step < 10; ++step) {
+      const auto weight = [&](uint64_t bytes, uint64_t& input) {
+        const uint64_t gradient = frozen ? 0 : s.alloc(bytes, 0);
+        if (input != 0) s.free(input);
+        if (!frozen && step != 0) s.free(gradient);  // after it was added to the first one
+      };
+      std::array<std::array<uint64_t, 4>, kLayers> saved{};
+      for (auto& [normed, low, hidden, active] : saved) {
+        normed = s.alloc(8 * kMiB, s.forward(1));
+        low = s.alloc(512 << 10, s.forward(2));
+        hidden = s.alloc(8 * kMiB, s.forward(3));
+        active = s.alloc(16 * kMiB, s.forward(4));
+        s.free(s.alloc(4 * kMiB, s.forward(5)));
+        if (!frozen) continue;
+        s.free(active);
+        active = 0;
+      }
+      Blocks used;
+      uint64_t passed = s.alloc(8 * kMiB, 0);
+      for (auto layer = saved.rbegin(); layer != saved.rend(); ++layer) {
+        auto& [normed, low, hidden, active] = *layer;
+        const uint64_t of_active = s.alloc(16 * kMiB, 0);
+        weight(kSizes[0], active);
+        s.free(passed);
+        const uint64_t of_hidden = s.alloc(8 * kMiB, 0);
+        s.free(hidden);
+        s.free(of_active);
+        used.push_back(s.alloc(kSizes[1], 0));
+        s.free(low);
+        used.push_back(s.alloc(kSizes[2], 0));
+        passed = s.alloc(8 * kMiB, 0);
+        weight(kSizes[3], normed);  // which the adapter needs as well
+        s.free(of_hidden);
+      }
+      s.free(passed);
+      s.optimizer_mark();
+      s.free(s.alloc(kMiB, s.optimizer("_single_tensor_sgd")));
+      for (const uint64_t block : used) s.free(block);
+    }
+  });
+}
+
+TEST(Causes, WeightsBesideAdaptersAreNotFrozen) {
+  const Trace trained = adapters(false);
+  EXPECT_EQ(trained.alarms(), (Ids{"unused_gradients"}));
+  const Finding f = trained.finding("unused_gradients");
+  EXPECT_EQ(f.evidence[2].second, 6 * 16 * kMiB);
+  expect_saves(f, trained, adapters(true), 0.12);
+  EXPECT_EQ(f.advice[0].detail.find("no_grad"), std::string::npos) << f.advice[0].detail;
+  EXPECT_EQ(adapters(true).alarms(), Ids{});
+}
+
 // Cross-validation: the models of earlier folds stay, each with the gradients of its last step,
 // which its optimizer used.
 TEST(Causes, GradientsOfEarlierModelsWereUsed) {
