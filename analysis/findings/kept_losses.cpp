@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <unordered_set>
+#include <vector>
 
 #include "analysis/findings/scalar_size.h"
 #include "analysis/history/allocator_rules.h"
+#include "analysis/names/module_stacks.h"
 
 namespace tidemark {
 
@@ -25,10 +27,11 @@ class Search {
       if (stays(i)) {
         open_ = true;
         loss_ = false;
+        caller_ = d_.roles->caller_of(all_.stack(i));
       } else if (role == StackRole::kBackward) {
         loss_ = open_;  // of which there is a backward pass
         close();
-      } else if (forward && stacks_.contains(all_.stack(i)) && is_consumed(i)) {
+      } else if (forward && is_of_other_pass(all_.stack(i)) && is_consumed(i)) {
         close();  // another forward pass, which has a backward pass
       } else if (open_ && (forward || role == StackRole::kUser) && is_scalar(i)) {
         loss_ = true;
@@ -46,6 +49,10 @@ class Search {
     return end != kNever && all_.release(i) > end &&
            d_.roles->of(all_.stack(i)) == StackRole::kForward;
   }
+  // Of the same operations, or of a module that another line calls.
+  bool is_of_other_pass(uint32_t stack) const {
+    return stacks_.contains(stack) || (in_module_[stack] && d_.roles->caller_of(stack) != caller_);
+  }
   bool is_consumed(size_t i) const {
     const auto next = std::upper_bound(
         d_.backward_passes.begin(), d_.backward_passes.end(), all_.birth(i),
@@ -60,7 +67,9 @@ class Search {
 
   const DeviceEvidence& d_;
   const AllocationColumns& all_;
+  const std::vector<bool> in_module_ = module_stacks(d_.process->names);
   std::unordered_set<uint32_t> stacks_;  // of what stays
+  uint32_t caller_ = 0;                  // of the pass that stays
   size_t passes_ = 0;
   size_t losses_ = 0;
   bool open_ = false;  // within a pass that stays

@@ -24,8 +24,8 @@ Advice let_go(const DeviceEvidence& d, uint64_t saved) {
             saved};
   }
   return {"detach",
-          fmt::format("keep loss.item() or loss.detach() instead of the loss, and avoid "
-                      "retain_graph: saves {}",
+          fmt::format("detach what is kept from step to step: loss.item() instead of a loss, "
+                      "detach() for a state or a result; and avoid retain_graph: saves {}",
                       size_text(saved)),
           saved};
 }

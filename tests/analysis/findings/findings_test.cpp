@@ -661,6 +661,28 @@ TEST(Findings, RankThatLeaksIsNotOneWithMoreData) {
   EXPECT_EQ(trace.finding("rank_imbalance").advice[0].action, "stop_growth");
 }
 
+// Samples are kept with their graphs; the loss after them is that of the pass that is trained.
+TEST(Findings, ALossOfAnotherPassIsNotWhatIsKept) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 24; ++i) {
+      if (i % 2 == 1) t.forward(1, "draw train.py:43");
+      std::vector<uint64_t> trained = t.forward();
+      s.free(s.alloc(4, s.user(11)));
+      for (; !trained.empty(); trained.pop_back()) {
+        const uint64_t passed = s.alloc(8 * kMiB, 0);
+        s.free(trained.back());
+        s.free(passed);
+      }
+      s.optimizer_mark();
+      s.free(s.alloc(kMiB, s.optimizer("_multi_tensor_adam")));
+    }
+  });
+  const Finding f = trace.finding("retained_graph");
+  ASSERT_FALSE(f.advice.empty());
+  EXPECT_EQ(f.advice[0].action, "release_results");
+}
+
 // Some batches are given up after their forward pass, and something keeps their results.
 TEST(Findings, GraphsFromWhichNoLossWasComputed) {
   const auto action = [](bool loss) {

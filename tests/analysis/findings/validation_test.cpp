@@ -98,6 +98,9 @@ TEST(Validation, WhatGeneratesIsNamedSo) {
       << rollouts.finding("capacity").summary;
   EXPECT_NE(run(kValidate).finding("capacity").summary.find("out of memory in validation"),
             std::string::npos);
+  // A teacher, which runs in every step.
+  EXPECT_NE(run("train train.py:9").finding("capacity").summary.find("in the forward pass"),
+            std::string::npos);
 }
 
 // A teacher in every step, of whose results only a detached copy is used: its graph is alive in the
