@@ -330,6 +330,7 @@ TEST(Validation, RolloutsThatKeepTheirGraphs) {
   const Trace kept = rollouts(true, false);
   EXPECT_EQ(kept.alarms(), (Ids{"eval_keeps_graph"}));
   const Finding f = kept.finding("eval_keeps_graph");
+  ASSERT_FALSE(f.frames.empty());
   EXPECT_EQ(f.frames.back(), "collect ppo.py:10");
   EXPECT_GT(f.advice[0].saves_bytes, 11 * 96 * kMiB);
   EXPECT_EQ(rollouts(false, false).alarms(), Ids{});
@@ -367,6 +368,7 @@ TEST(Validation, WhatTheModelReturnsIsKept) {
   EXPECT_TRUE(collecting(10, 6, false).finding("creep").id.empty());
 
   const Trace full = collecting(60, 1, true);
+  ASSERT_FALSE(full.report().findings.empty());
   EXPECT_EQ(full.report().findings[0].id, "creep");
   EXPECT_EQ(full.report().findings[0].severity, kError);
   EXPECT_FALSE(advises(full.finding("capacity"), "halve_batch"));
@@ -405,6 +407,7 @@ TEST(Validation, AServerWithoutNoGrad) {
   const Trace served = serving(Kept::kGraphs, false);
   EXPECT_EQ(served.alarms(), (Ids{"eval_keeps_graph"}));
   const Finding f = served.finding("eval_keeps_graph");
+  ASSERT_FALSE(f.advice.empty());
   EXPECT_EQ(headline_of(f.frames), "score rank.py:33");
   const Report report = served.report();
   const std::vector<CategoryShare>& shares = report.ranks[0].devices[0].categories;
