@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "analysis/findings/accumulations.h"
+#include "analysis/findings/causes/accumulations.h"
 #include "analysis/findings/rules.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/passes/backward_passes.h"

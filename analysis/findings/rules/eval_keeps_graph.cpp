@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "analysis/findings/accumulations.h"
+#include "analysis/findings/causes/accumulations.h"
 #include "analysis/findings/growth.h"
 #include "analysis/findings/largest_stack.h"
 #include "analysis/findings/left_graphs.h"

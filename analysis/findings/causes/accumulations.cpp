@@ -1,4 +1,4 @@
-#include "analysis/findings/accumulations.h"
+#include "analysis/findings/causes/accumulations.h"
 
 #include <algorithm>
 #include <string_view>
