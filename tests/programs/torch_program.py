@@ -632,10 +632,10 @@ class ChangingEnvironment:
         for i in range(100):
             libc.setenv(f"CHANGED_{i}".encode(), b"1", 1)
         self.environ = ctypes.c_void_p.in_dll(libc, "environ")
-        self.before = self.environ.value
         self.entries = (ctypes.c_void_p * 2)(8, None)
 
     def __enter__(self):
+        self.before = self.environ.value
         self.environ.value = ctypes.addressof(self.entries)
 
     def __exit__(self, *_):
