@@ -5,8 +5,8 @@
 namespace tidemark {
 
 EventBlocks::EventBlocks(const TraceReader& reader, std::vector<BlockRef> refs, bool ahead,
-                         Columns columns)
-    : refs_(std::move(refs)), columns_(columns) {
+                         Columns columns, EventWatch watch)
+    : reader_(reader), refs_(std::move(refs)), columns_(columns), watch_(std::move(watch)) {
   for (size_t i = 0; i < (ahead ? kSlots : 1); ++i) {
     slots_.push_back(std::make_unique<Slot>(reader));
   }
@@ -25,6 +25,13 @@ EventBlocks::~EventBlocks() {
 
 std::span<const FrameworkEvent> EventBlocks::decode(BlockDecoder& decoder,
                                                     const BlockRef& ref) const {
+  const auto rows = rows_of(decoder, ref);
+  if (watch_) watch_(reader_, ref, rows);
+  return rows;
+}
+
+std::span<const FrameworkEvent> EventBlocks::rows_of(BlockDecoder& decoder,
+                                                     const BlockRef& ref) const {
   using E = FrameworkEvent;
   if (columns_ == Columns::kAll) return decoder.rows<E>(ref);
   return decoder.rows<E, &E::time_ns, &E::address, &E::size_bytes, &E::stream, &E::device, &E::pool,

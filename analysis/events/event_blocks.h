@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -15,6 +16,10 @@
 
 namespace tidemark {
 
+// Is shown the rows of each block as soon as they are decoded, by the thread that decodes them.
+using EventWatch =
+    std::function<void(const TraceReader&, const BlockRef&, std::span<const FrameworkEvent>)>;
+
 class EventBlocks {
  public:
   enum class Columns {
@@ -24,7 +29,7 @@ class EventBlocks {
 
   // `ahead`: on a separate thread; otherwise they are decoded by next().
   EventBlocks(const TraceReader& reader, std::vector<BlockRef> refs, bool ahead,
-              Columns columns = Columns::kAll);
+              Columns columns = Columns::kAll, EventWatch watch = {});
   ~EventBlocks();
   EventBlocks(const EventBlocks&) = delete;
   EventBlocks& operator=(const EventBlocks&) = delete;
@@ -47,9 +52,12 @@ class EventBlocks {
 
   void decode_all();
   std::span<const FrameworkEvent> decode(BlockDecoder& decoder, const BlockRef& ref) const;
+  std::span<const FrameworkEvent> rows_of(BlockDecoder& decoder, const BlockRef& ref) const;
 
+  const TraceReader& reader_;
   std::vector<BlockRef> refs_;
   Columns columns_;
+  EventWatch watch_;
   std::vector<std::unique_ptr<Slot>> slots_;
   std::mutex mutex_;
   std::condition_variable changed_;

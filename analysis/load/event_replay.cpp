@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "analysis/events/capture_order.h"
-#include "analysis/events/event_blocks.h"
 #include "analysis/events/input_limits.h"
 
 namespace tidemark {
@@ -22,14 +21,16 @@ bool grows(const FrameworkEvent& e) {
 
 EventReplay::EventReplay(const TraceReader& reader, uint32_t id, const ProcessModel& process,
                          OtherEvents others, TraceIndexWriter* writer,
-                         const std::function<void(uint64_t)>& advance, bool splits_work)
+                         const std::function<void(uint64_t)>& advance, bool splits_work,
+                         const EventWatch& watch)
     : reader_(reader),
       id_(id),
       process_(process),
       others_(std::move(others)),
       writer_(writer),
       advance_(advance),
-      splits_work_(splits_work) {}
+      splits_work_(splits_work),
+      watch_(watch) {}
 
 std::vector<AllocationHistory> EventReplay::run() {
   uint64_t rows = 0;
@@ -172,7 +173,7 @@ void EventReplay::replay_events() {
 // tells which segments belong to private pools, and may be the only one to tell the stacks of
 // blocks.
 void EventReplay::replay_snapshot() {
-  EventBlocks blocks(reader_, blocks_, splits_work_);
+  EventBlocks blocks(reader_, blocks_, splits_work_, EventBlocks::Columns::kAll, watch_);
   const bool fills_segments = !process_.torch_pools.empty();
   for (const BlockRef& ref : blocks_) {
     for (FrameworkEvent event : blocks.next()) {
@@ -203,7 +204,7 @@ void EventReplay::replay_capture() {
   for (size_t i = blocks_.size() - 1; i-- > 0;) {
     next_ns[i] = std::min(next_ns[i + 1], blocks_[i + 1].first_ns);
   }
-  EventBlocks blocks(reader_, blocks_, splits_work_);
+  EventBlocks blocks(reader_, blocks_, splits_work_, EventBlocks::Columns::kAll, watch_);
   CaptureOrder order(std::move(others_.segments), [this](auto events) { take(events); });
   for (size_t i = 0; i < blocks_.size(); ++i) {
     order.add(blocks.next(), next_ns[i]);

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "analysis/events/event_blocks.h"
 #include "analysis/history/history_replay.h"
 #include "analysis/load/trace_index.h"
 #include "analysis/load/trace_model.h"
@@ -28,10 +29,12 @@ class EventReplay {
 
   // `process` has everything but its histories. `writer` stores them in files, if given. `advance`
   // is told of each block that was read: twice, if there is a state to begin with.
-  // `splits_work`: decoding, replaying and storing are done by three threads.
+  // `splits_work`: decoding, replaying and storing are done by three threads. `watch` is shown the
+  // rows once, in the order of the file.
   EventReplay(const TraceReader& reader, uint32_t id, const ProcessModel& process,
               OtherEvents others, TraceIndexWriter* writer,
-              const std::function<void(uint64_t)>& advance, bool splits_work);
+              const std::function<void(uint64_t)>& advance, bool splits_work,
+              const EventWatch& watch);
 
   // Call once. In the order of the devices.
   std::vector<AllocationHistory> run();
@@ -71,6 +74,7 @@ class EventReplay {
   TraceIndexWriter* writer_;
   const std::function<void(uint64_t)>& advance_;
   bool splits_work_;
+  const EventWatch& watch_;
   std::vector<BlockRef> blocks_;
   std::vector<StackMeaning> meanings_;  // empty: no stack names an nn.Module
   Damage damage_;

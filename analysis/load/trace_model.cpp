@@ -79,14 +79,16 @@ class ProcessLoader {
  public:
   // `index` already has the events, or `writer` is to store them; at most one of the two is given.
   ProcessLoader(const TraceReader& reader, BlockDecoder& decoder, uint32_t id, TraceIndex* index,
-                TraceIndexWriter* writer, std::function<void(uint64_t)> advance, bool splits_work)
+                TraceIndexWriter* writer, std::function<void(uint64_t)> advance, bool splits_work,
+                const EventWatch& watch)
       : reader_(reader),
         decoder_(decoder),
         id_(id),
         index_(index),
         writer_(writer),
         advance_(std::move(advance)),
-        splits_work_(splits_work) {}
+        splits_work_(splits_work),
+        watch_(watch) {}
 
   // Damage found in blocks that are not read when there is an index.
   Damage walk_damage() const {
@@ -157,7 +159,8 @@ class ProcessLoader {
     } else {
       p.nccl = collect<NcclOperation>(reader_, walk_, id_);
       read_kernels(p);
-      EventReplay events(reader_, id_, p, std::move(others), writer_, advance_, splits_work_);
+      EventReplay events(reader_, id_, p, std::move(others), writer_, advance_, splits_work_,
+                         watch_);
       p.framework = events.run();
       event_damage_ = events.damage();
       for (AllocationHistory& model : p.framework) apply_tags(model, tags);
@@ -203,6 +206,7 @@ class ProcessLoader {
   TraceIndexWriter* writer_;
   std::function<void(uint64_t)> advance_;
   bool splits_work_;
+  const EventWatch& watch_;
   BlockDecoder walk_{reader_};
   Damage event_damage_;
 };
@@ -323,14 +327,15 @@ int64_t first_of_window(const ProcessModel& p, int64_t last_ns) {
 }
 
 void load_file(const TraceReader& reader, const ProcessTimes& times, const IndexOptions& options,
-               const std::function<void(uint64_t)>& advance, bool splits_work, TraceModel& model) {
+               const std::function<void(uint64_t)>& advance, bool splits_work,
+               const EventWatch& watch, TraceModel& model) {
   std::optional<TraceIndex> index = TraceIndex::open(reader, options);
   auto writer = index ? nullptr : TraceIndexWriter::create(reader, options);
   BlockDecoder decoder(reader);
   Damage walk_damage = index ? index->damage() : Damage{};
   for (const auto& [id, time] : times) {
     ProcessLoader loader(reader, decoder, id, index ? &*index : nullptr, writer.get(), advance,
-                         splits_work);
+                         splits_work, watch);
     ProcessModel& p = model.processes.emplace_back(loader.load(time.first_ns, time.last_ns));
     p.first_ns = std::max(time.first_ns, first_of_window(p, time.last_ns));
     walk_damage += loader.walk_damage();
@@ -349,7 +354,7 @@ void load_file(const TraceReader& reader, const ProcessTimes& times, const Index
 }  // namespace
 
 Result<TraceModel> load_trace(std::span<const TraceReader> readers, const Progress& progress,
-                              const IndexOptions& options) {
+                              const IndexOptions& options, const EventWatch& watch) {
   if (readers.empty()) return Error{"no trace to load"};
   if (Status fits = check_memory(readers, options); !fits) return fits.error();
   TraceModel model;
@@ -371,7 +376,7 @@ Result<TraceModel> load_trace(std::span<const TraceReader> readers, const Progre
   const bool splits_work = !kInBrowser && readers.size() < worker_count();
   std::vector<TraceModel> parts(readers.size());
   in_parallel(readers.size(), [&](size_t i) {
-    load_file(readers[i], times[i], options, advance, splits_work, parts[i]);
+    load_file(readers[i], times[i], options, advance, splits_work, watch, parts[i]);
   });
   for (TraceModel& part : parts) {
     std::move(part.processes.begin(), part.processes.end(), std::back_inserter(model.processes));

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/events/event_blocks.h"
 #include "analysis/history/allocation_history.h"
 #include "analysis/history/driver_model.h"
 #include "analysis/load/index_options.h"
@@ -34,8 +35,8 @@ struct ProcessModel {
   // The driver's pools that PyTorch's tensors are in (the backend cudaMallocAsync); see
   // analysis/load/async_backend.h.
   std::set<uint32_t> torch_pools;
-  std::vector<OutOfMemory> ooms;  // in order of time
-  std::vector<Counter> counters;  // in order of time
+  std::vector<OutOfMemory> ooms;   // in order of time
+  std::vector<Counter> counters;   // in order of time
   std::vector<Summary> summaries;  // in order of time; see analysis/insight/whole_run.h
   std::vector<Mark> marks;
   Labels labels;
@@ -89,8 +90,10 @@ struct TraceModel {
 using Progress = std::function<void(double)>;
 
 // Loads one file, or the files of one job. Large ones are indexed, and from then on opened through
-// their index.
+// their index. `watch` is shown the framework's events of what has no index yet, several files at a
+// time.
 Result<TraceModel> load_trace(std::span<const TraceReader> readers, const Progress& progress = {},
-                              const IndexOptions& index = IndexOptions::from_environment());
+                              const IndexOptions& index = IndexOptions::from_environment(),
+                              const EventWatch& watch = {});
 
 }  // namespace tidemark

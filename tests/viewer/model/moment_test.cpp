@@ -504,16 +504,22 @@ TEST(Loading, PreviewFollowsTheCurve) {
   SyntheticOptions options;
   options.events = 100'000;
   const TraceReader reader = synthetic_trace(options);
-  const std::atomic<bool> stop{false};
-  Preview last;
   // With too many points, each point covers more events, and no event is lost.
-  make_preview(
-      {&reader, 1}, stop, [&](const Preview& p) { last = p; }, 2);
+  size_t published = 0;
+  PreviewMaker maker(
+      {&reader, 1}, [&](const Preview&) { ++published; }, 2);
+  const auto watch = [&](const auto& from, const auto& ref, auto rows) {
+    maker.add(from, ref, rows);
+  };
+  const Result<TraceModel> loaded = load_trace({&reader, 1}, {}, {}, watch);
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  const TraceModel& trace = *loaded;
+  const Preview last = maker.preview();
+  EXPECT_GE(published, 1U);
   ASSERT_EQ(last.curves.size(), 1U);
   EXPECT_LE(last.curves[0].high.size(), kMostPreviewPoints);
   EXPECT_GE(last.curves[0].high.size(), kMostPreviewPoints / 4);
   EXPECT_TRUE(std::is_sorted(last.curves[0].time_ns.begin(), last.curves[0].time_ns.end()));
-  const TraceModel trace = synthetic_model(options);
   ASSERT_EQ(trace.processes[0].framework[0].anomalies, 0U);
   double highest = 0;
   for (const double y : last.curves[0].high) highest = std::max(highest, y);

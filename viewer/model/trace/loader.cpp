@@ -1,9 +1,5 @@
 #include "viewer/model/trace/loader.h"
 
-#ifndef __EMSCRIPTEN__
-#include <sys/resource.h>
-#endif
-
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -25,14 +21,6 @@ constexpr const char* kNoMemory = ": not enough memory on this machine to open i
 constexpr const char* kNoMemoryInBrowser =
     ": needs more memory than the browser gives to a page; open it with tidemark-view, the native "
     "viewer";
-
-// Loading needs at least two cores, and what it finds replaces the preview.
-void leave_cores_to_others() {
-#ifndef __EMSCRIPTEN__
-  constexpr int kNice = 10;
-  ::setpriority(PRIO_PROCESS, 0, kNice);  // of this thread alone: in Linux each has its own
-#endif
-}
 
 }  // namespace
 
@@ -86,16 +74,14 @@ struct Loader::Job {
     if (!opened) return opened.error();
     const auto source = std::make_shared<const TraceSource>(std::move(*opened));
     stage = "reading";
-    std::atomic<bool> stop_preview{false};
-    const Work sketch({[&] {
-      leave_cores_to_others();
-      make_preview(source->readers, stop_preview, [this](const Preview& p) { publish(p); });
-    }});
-    Result<TraceModel> trace = load_trace(source->readers, [this](double share) {
+    PreviewMaker sketch(source->readers, [this](const Preview& p) { publish(p); });
+    const auto show_progress = [this](double share) {
       progress = 0.85 * share;
       notify();
-    });
-    stop_preview = true;
+    };
+    Result<TraceModel> trace = load_trace(
+        source->readers, show_progress, IndexOptions::from_environment(),
+        [&](const auto& reader, const auto& ref, auto rows) { sketch.add(reader, ref, rows); });
     if (!trace) return trace.error();
     trace->path = path;
     stage = "preparing the curves";

@@ -3,13 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <map>
+#include <ranges>
 #include <set>
-#include <tuple>
 #include <utility>
-
-#include "proto/read/block_decoder.h"
 
 namespace tidemark::view {
 
@@ -19,8 +15,19 @@ constexpr size_t kLeastPoints = 16;  // of one curve
 // The least time between two calls of `publish`.
 constexpr std::chrono::milliseconds kBetweenLooks(50);
 
+// What was freed without a recorded allocation existed from the start: raise the curve by it.
+PreviewCurve lifted(PreviewCurve out) {
+  double lowest = 0;
+  for (const double y : out.low) lowest = std::min(lowest, y);
+  for (double& y : out.low) y -= lowest;
+  for (double& y : out.high) y -= lowest;
+  return out;
+}
+
+}  // namespace
+
 // The running sum of one device's blocks.
-struct Running {
+struct PreviewMaker::Running {
   PreviewCurve curve;
   size_t most_points = kMostPreviewPoints;
   int64_t bytes = 0;
@@ -29,6 +36,7 @@ struct Running {
   uint64_t pending = 0;
   uint64_t per_point = 1;
   int64_t start_ns = 0;
+  int64_t last_ns = 0;
 
   void apply(const FrameworkEvent& e) {
     if (e.action == FrameworkAction::kAlloc) {
@@ -40,12 +48,13 @@ struct Running {
     }
     low = pending == 0 ? bytes : std::min(low, bytes);
     high = pending == 0 ? bytes : std::max(high, bytes);
-    if (++pending == per_point) close(e.time_ns);
+    last_ns = e.time_ns;
+    if (++pending == per_point) close();
   }
 
-  void close(int64_t time_ns) {
+  void close() {
     if (pending == 0) return;
-    curve.time_ns.push_back(static_cast<double>(time_ns - start_ns));
+    curve.time_ns.push_back(static_cast<double>(last_ns - start_ns));
     curve.low.push_back(static_cast<double>(low));
     curve.high.push_back(static_cast<double>(high));
     pending = 0;
@@ -67,78 +76,64 @@ struct Running {
   }
 };
 
-// What was freed without a recorded allocation existed from the start: raise the curve by it.
-PreviewCurve lifted(const PreviewCurve& curve) {
-  PreviewCurve out = curve;
-  double lowest = 0;
-  for (const double y : out.low) lowest = std::min(lowest, y);
-  for (double& y : out.low) y -= lowest;
-  for (double& y : out.high) y -= lowest;
-  return out;
+PreviewMaker::PreviewMaker(std::span<const TraceReader> readers, Publish publish,
+                           uint64_t events_per_point)
+    : publish_(std::move(publish)), events_per_point_(events_per_point) {
+  std::set<std::pair<const TraceReader*, uint32_t>> processes;
+  for (const TraceReader& reader : readers) {
+    for (const BlockRef& ref : reader.blocks()) {
+      if (ref.kind != BlockKind::kFrameworkEvents) continue;
+      start_ns_ = std::min(start_ns_, ref.first_ns);
+      end_ns_ = std::max(end_ns_, ref.last_ns);
+      processes.emplace(&reader, ref.process);
+    }
+  }
+  points_ = std::max(kLeastPoints, kMostPreviewPoints / std::max<size_t>(processes.size(), 1));
 }
 
-}  // namespace
+PreviewMaker::~PreviewMaker() = default;
 
-void make_preview(std::span<const TraceReader> readers, const std::atomic<bool>& stop,
-                  const std::function<void(const Preview&)>& publish, uint64_t events_per_point) {
-  Preview preview;
-  preview.start_ns = INT64_MAX;
-  preview.end_ns = INT64_MIN;
-  std::set<std::pair<size_t, uint32_t>> processes;
-  for (size_t r = 0; r < readers.size(); ++r) {
-    for (const BlockRef& ref : readers[r].blocks()) {
-      if (ref.kind != BlockKind::kFrameworkEvents) continue;
-      preview.start_ns = std::min(preview.start_ns, ref.first_ns);
-      preview.end_ns = std::max(preview.end_ns, ref.last_ns);
-      processes.emplace(r, ref.process);
-    }
+PreviewMaker::Running& PreviewMaker::running_of(const Key& key) {
+  const auto [it, fresh] = devices_.try_emplace(key);
+  if (fresh) {
+    it->second.curve.name = fmt::format("cuda:{}", std::get<2>(key));
+    it->second.start_ns = start_ns_;
+    it->second.most_points = points_;
+    it->second.per_point = events_per_point_;
   }
-  if (preview.start_ns > preview.end_ns) return;
-  const size_t points = std::max(kLeastPoints, kMostPreviewPoints / processes.size());
+  return it->second;
+}
 
-  using Key = std::tuple<size_t, uint32_t, int64_t>;
-  std::map<Key, Running> devices;
-  const auto running_of = [&](const Key& key) -> Running& {
-    const auto [it, fresh] = devices.try_emplace(key);
-    if (fresh) {
-      it->second.curve.name = fmt::format("cuda:{}", std::get<2>(key));
-      it->second.start_ns = preview.start_ns;
-      it->second.most_points = points;
-      it->second.per_point = events_per_point;
+void PreviewMaker::add(const TraceReader& reader, const BlockRef& ref,
+                       std::span<const FrameworkEvent> rows) {
+  const std::lock_guard lock(mutex_);
+  Running* running = nullptr;
+  int64_t device = 0;
+  for (const FrameworkEvent& e : rows) {
+    if (running == nullptr || e.device != device) {
+      device = e.device;
+      running = &running_of({&reader, ref.process, device});
     }
-    return it->second;
-  };
-  const auto look = [&] {
-    preview.curves.clear();
-    for (const auto& [key, running] : devices) preview.curves.push_back(lifted(running.curve));
-    publish(preview);
-  };
-  auto last_look = std::chrono::steady_clock::time_point();
-  for (size_t r = 0; r < readers.size(); ++r) {
-    BlockDecoder decoder(readers[r]);
-    for (const BlockRef& ref : readers[r].blocks()) {
-      if (stop.load(std::memory_order_relaxed)) return;
-      if (ref.kind != BlockKind::kFrameworkEvents) continue;
-      using E = FrameworkEvent;
-      Running* running = nullptr;
-      int64_t device = 0;
-      for (const E& e : decoder.rows<E, &E::time_ns, &E::size_bytes, &E::device, &E::action>(ref)) {
-        if (running == nullptr || e.device != device) {
-          device = e.device;
-          running = &running_of({r, ref.process, device});
-        }
-        running->apply(e);
-      }
-      if (const auto now = std::chrono::steady_clock::now(); now - last_look > kBetweenLooks) {
-        last_look = now;
-        look();
-      }
-    }
-    for (auto& [key, running] : devices) {
-      if (std::get<0>(key) == r) running.close(preview.end_ns);
-    }
+    running->apply(e);
   }
-  look();
+  if (const auto now = std::chrono::steady_clock::now(); now - last_look_ > kBetweenLooks) {
+    last_look_ = now;
+    publish_(make());
+  }
+}
+
+Preview PreviewMaker::preview() const {
+  const std::lock_guard lock(mutex_);
+  return make();
+}
+
+Preview PreviewMaker::make() const {
+  Preview preview{start_ns_, end_ns_, {}};
+  for (Running running : std::views::values(devices_)) {
+    running.close();
+    preview.curves.push_back(lifted(std::move(running.curve)));
+  }
+  return preview;
 }
 
 }  // namespace tidemark::view
