@@ -124,7 +124,6 @@ void ColumnBytes::reserve(size_t needed, size_t used) {
 bool ColumnBytes::finish_file(size_t used) {
   if (!in_file_ || fd_ < 0) return false;
   const bool written = ::ftruncate(fd_, static_cast<off_t>(used)) == 0;
-  ::sync_file_range(fd_, 0, 0, SYNC_FILE_RANGE_WRITE);
   ::close(fd_);
   fd_ = -1;
   if (data_ != nullptr) ::mprotect(data_, capacity_, PROT_READ);

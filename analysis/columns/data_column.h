@@ -33,8 +33,8 @@ class ColumnBytes {
   bool map_file(const std::string& path, size_t size);
   // Reserves at least `needed` bytes; the first `used` are kept.
   void reserve(size_t needed, size_t used);
-  // Truncates the file to these bytes, starts writing it to disk and closes it; sync_index in
-  // analysis/load/index_directory.h waits until it is written. False: there is no file.
+  // Truncates the file to these bytes and closes it; the functions of
+  // analysis/load/index_directory.h write it to disk. False: there is no file.
   bool finish_file(size_t used);
 
   std::byte* data() const { return data_; }

@@ -50,6 +50,19 @@ uint64_t bytes_in(const fs::path& directory) {
   return bytes;
 }
 
+// Calls act(fd) for every file. False: one cannot be opened, or `act` failed.
+template <typename Act>
+bool for_each_file(const std::string& place, const Act& act) {
+  bool good = true;
+  std::error_code error;
+  for (const fs::directory_entry& file : fs::directory_iterator(place, error)) {
+    const int fd = ::open(file.path().c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    good = good && fd >= 0 && act(fd);
+    if (fd >= 0) ::close(fd);
+  }
+  return good && !error;
+}
+
 bool is_number(std::string_view text) {
   if (text.starts_with('-')) text.remove_prefix(1);
   return !text.empty() &&
@@ -118,28 +131,24 @@ std::string make_index_place(const IndexOptions& options) {
   return ::mkdtemp(place.data()) != nullptr ? place : "";
 }
 
+void start_writing_index(const std::string& place) {
+  for_each_file(place, [](int fd) {
+    // Not every file system supports it; sync_index is what matters.
+    ::sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+    return true;
+  });
+}
+
 bool sync_index(const std::string& place) {
   // Write the data of all files first, then their metadata: the first file to wait for the journal
   // commits the others too.
-  bool good = true;
-  const auto each = [&](const auto& act) {
-    std::error_code error;
-    for (const fs::directory_entry& file : fs::directory_iterator(place, error)) {
-      const int fd = ::open(file.path().c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-      good = good && fd >= 0 && act(fd);
-      if (fd >= 0) ::close(fd);
-    }
-    good = good && !error;
-  };
   constexpr unsigned kAll =
       SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-  // Not every file system supports it; the fdatasync below is what matters.
-  each([](int fd) {
+  const bool opened = for_each_file(place, [](int fd) {
     ::sync_file_range(fd, 0, 0, kAll);
     return true;
   });
-  each([](int fd) { return ::fdatasync(fd) == 0; });
-  return good;
+  return opened && for_each_file(place, [](int fd) { return ::fdatasync(fd) == 0; });
 }
 
 bool name_index(const std::string& place, const std::string& final_path) {

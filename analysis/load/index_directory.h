@@ -13,6 +13,8 @@ inline constexpr const char* kIndexManifest = "manifest";
 
 // A new directory for an index under construction; empty when it cannot be created.
 std::string make_index_place(const IndexOptions& options);
+// Starts to write its files to disk; call sync_index later.
+void start_writing_index(const std::string& place);
 // Waits until all its files are on disk. False: one could not be written.
 bool sync_index(const std::string& place);
 // Renames it, replacing what has that name.

@@ -410,6 +410,7 @@ bool TraceIndexWriter::add_checksums() {
 }
 
 bool TraceIndexWriter::finish(const Damage& damage) {
+  start_writing_index(temporary_);
   if (!good_ || !add_checksums()) return false;
   ByteWriter out;
   out.put(kMagic);
