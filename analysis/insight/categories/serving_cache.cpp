@@ -9,6 +9,7 @@
 
 #include "analysis/insight/categories/block_life.h"
 #include "analysis/insight/categories/stacks_through.h"
+#include "proto/base/in_parallel.h"
 
 namespace tidemark {
 
@@ -37,8 +38,19 @@ ServingCache::ServingCache(const ProcessModel& process, const AllocationHistory&
 void ServingCache::survey(const std::unordered_set<uint64_t>& parameter_sizes,
                           const std::unordered_set<uint32_t>& workspaces,
                           std::unordered_set<uint64_t>& kept_sizes) {
-  constexpr size_t kSizesOfModel = 3;
   index_passes();
+  const auto find = [&](size_t part) {
+    if (part == 0) find_kept(parameter_sizes, workspaces, kept_sizes);
+    if (part == 1) find_concatenations();
+    if (part == 2) find_lists();
+  };
+  in_parallel(3, find);
+}
+
+void ServingCache::find_kept(const std::unordered_set<uint64_t>& parameter_sizes,
+                             const std::unordered_set<uint32_t>& workspaces,
+                             std::unordered_set<uint64_t>& kept_sizes) {
+  constexpr size_t kSizesOfModel = 3;
   std::vector<std::pair<size_t, uint32_t>> in_pass(named_.size());    // by stack: pass, blocks
   std::unordered_map<uint32_t, std::unordered_set<uint64_t>> copied;  // stack -> parameter sizes
   std::vector<bool> noted(model_.allocations.kinds().size());  // kinds whose size is in kept_sizes
@@ -65,8 +77,6 @@ void ServingCache::survey(const std::unordered_set<uint64_t>& parameter_sizes,
     last = pass;
     if (blocks > 1) cache_stacks_.insert(a.stack);
   }
-  find_concatenations();
-  find_lists();
 }
 
 // With every token, each layer makes a copy of its keys and values that is longer by as much, and

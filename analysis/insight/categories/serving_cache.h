@@ -38,6 +38,10 @@ class ServingCache {
   void index_passes();
   size_t passes_until(uint32_t event) const;
   size_t passes_in(uint32_t birth, uint32_t release) const;
+  // The three of them change different members.
+  void find_kept(const std::unordered_set<uint64_t>& parameter_sizes,
+                 const std::unordered_set<uint32_t>& workspaces,
+                 std::unordered_set<uint64_t>& kept_sizes);
   void find_concatenations();
   void find_lists();
   bool is_overtaken(size_t row, const std::vector<uint32_t>& rows) const;
