@@ -71,7 +71,8 @@ class HistoryThread {
   void wait();
 
  private:
-  static constexpr size_t kSlots = 4;
+  // Some 8 MiB: the replay goes on while a column grows its file, which takes milliseconds.
+  static constexpr size_t kSlots = 32;
 
   struct Slot {
     HistoryBuilder* to = nullptr;
