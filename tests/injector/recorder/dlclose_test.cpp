@@ -4,8 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
-#include <latch>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -26,16 +26,20 @@ constexpr uint64_t kRows = 1000;
   const auto record = reinterpret_cast<bool (*)(uint64_t)>(dlsym(library, "guest_record"));
   if (start == nullptr || record == nullptr || !start(directory.c_str())) ::_exit(11);
   {
-    std::latch half(kThreads + 1);
+    std::atomic<int> awaited{kThreads + 1};
+    const auto meet = [&awaited] {
+      --awaited;
+      while (awaited > 0) std::this_thread::yield();
+    };
     std::vector<std::jthread> threads;
     for (int t = 0; t < kThreads; ++t) {
       threads.emplace_back([&] {
         for (uint64_t i = 0; i < kRows / 2; ++i) record(i);
-        half.arrive_and_wait();
+        meet();
         for (uint64_t i = 0; i < kRows / 2; ++i) record(i);
       });
     }
-    half.arrive_and_wait();
+    meet();
     if (dlclose(library) != 0) ::_exit(12);
   }  // the threads end, and their cleanup runs code of the library
   std::exit(0);

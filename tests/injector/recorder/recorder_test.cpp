@@ -9,6 +9,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <fstream>
+#include <future>
 #include <mutex>
 #include <set>
 #include <string>
@@ -158,19 +159,19 @@ TEST_F(RecorderTest, ThreadsBeyondTheChunksDropAndCount) {
   constexpr int kThreads = 300;
   std::atomic<int> kept{0};
   std::atomic<int> done{0};
-  std::atomic<bool> leave{false};
+  std::promise<void> leave;
+  const std::shared_future<void> leaving(leave.get_future());
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
-    threads.emplace_back([&] {
+    threads.emplace_back([&, leaving] {
       kept += recorder().record(event(1, 0)) ? 1 : 0;
       ++done;
-      leave.wait(false);
+      leaving.wait();
     });
   }
   while (done != kThreads) std::this_thread::yield();
   EXPECT_EQ(kept, 256);
-  leave = true;
-  leave.notify_all();
+  leave.set_value();
   for (std::thread& thread : threads) thread.join();
   const TraceContents trace = finish();
   EXPECT_EQ(trace.framework_events.size(), 256U);
@@ -411,14 +412,14 @@ TEST_F(RecorderTest, AThreadInsideKeepsARecordingsMemoryUntilItLeaves) {
   recorder().stop();
   const size_t none = mapped_pages();
   ASSERT_TRUE(recorder().start(options_for(directory_)));
-  std::atomic<int> stage{0};
+  std::promise<void> entered;
+  std::promise<void> stopped;
   std::thread inside([&] {
     const BusyScope stay(BlockKind::kMarks);
     Session* const session = stay.session();
     ThreadWriter& writer = stay.writer();
-    stage = 1;
-    stage.notify_all();
-    stage.wait(1);
+    entered.set_value();
+    stopped.get_future().wait();
     // Like a thread that was suspended in the middle of a record, long after the end of the
     // recording.
     const uint32_t bytes = ring::record_bytes(sizeof(FrameworkEvent));
@@ -426,7 +427,7 @@ TEST_F(RecorderTest, AThreadInsideKeepsARecordingsMemoryUntilItLeaves) {
       end_record(writer, bytes);
     }
   });
-  stage.wait(0);
+  entered.get_future().wait();
   recorder().stop();
   // The C library keeps the stacks of ended threads, less than a megabyte here.
   const size_t kStacks = 256;
@@ -435,8 +436,7 @@ TEST_F(RecorderTest, AThreadInsideKeepsARecordingsMemoryUntilItLeaves) {
   // The next recording is not affected.
   ASSERT_TRUE(recorder().start(options_for(directory_)));
   EXPECT_TRUE(recorder().record(event(1, 2)));
-  stage = 2;
-  stage.notify_all();
+  stopped.set_value();
   inside.join();
   EXPECT_EQ(finish().framework_events.size(), 1U);
   EXPECT_LE(mapped_pages(), none + kStacks);
