@@ -5,6 +5,7 @@
 #include "analysis/wording.h"
 #include "tests/support/drawn_text.h"
 #include "tests/support/panel_fixture.h"
+#include "viewer/panels/timeline/steps.h"
 
 namespace tidemark::view {
 namespace {
@@ -31,6 +32,29 @@ TEST_F(StretchPanels, AClickedRangeShowsItsMemory) {
   EXPECT_TRUE(reads(DetailPanel::kTitle, size_text(sums[0].bytes) + " in")) << sums[0].bytes;
   EXPECT_TRUE(
       reads(DetailPanel::kTitle, std::string(model().trace.processes[0].names.string(range.name))));
+}
+
+// An event at the border of two steps is of one of them.
+TEST_F(StretchPanels, AStepGrowsByWhatItAllocatesAndDoesNotFree) {
+  open_file(TIDEMARK_TRACES "/torch/training.tier2.tmk");
+  key(ImGuiKey_1);
+  const Lane& lane = model().lanes[0];
+  const std::vector<uint32_t>& starts = model().steps_of(lane).boundaries;
+  ASSERT_GT(starts.size(), 3U);
+  int64_t last_end = INT64_MIN;
+  for (size_t i = 0; i + 1 < starts.size(); ++i) {
+    const int64_t middle = (memory().time_ns[starts[i]] + memory().time_ns[starts[i + 1]]) / 2;
+    measure_step(model(), lane, since_start(model(), middle), selection());
+    frame(4);
+    const TimeRange range = selection().highlights.measure.value();
+    EXPECT_GT(range.begin_ns, last_end) << "step " << i;
+    last_end = range.end_ns;
+    const StretchSums& sums = shell_->panels().detail.stretch().sums();
+    EXPECT_TRUE(reads(TimelinePanel::kTitle,
+                      "grew by " + signed_size_text(static_cast<int64_t>(sums[0].bytes) -
+                                                    static_cast<int64_t>(sums[1].bytes))))
+        << "step " << i << ": " << read_window(TimelinePanel::kTitle);
+  }
 }
 
 // Ranges are drawn below the curves: clicked along there until one is hit.

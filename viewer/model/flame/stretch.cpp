@@ -1,25 +1,27 @@
 #include "viewer/model/flame/stretch.h"
 
+#include <algorithm>
+
 namespace tidemark::view {
 
-namespace {
-
-struct Events {
-  uint32_t first = 0;
-  uint32_t last = 0;  // not part of it
-
-  bool has(uint32_t event) const { return event >= first && event < last; }
-};
-
-Events events_of(const AllocationHistory& memory, const TimeRange& range) {
-  return {memory.first_event_not([&](int64_t t) { return t < range.begin_ns; }),
-          memory.first_event_not([&](int64_t t) { return t <= range.end_ns; })};
+StretchEvents events_of(const AllocationHistory& memory, const TimeRange& range) {
+  const uint32_t first = memory.first_event_not([&](int64_t t) { return t < range.begin_ns; });
+  const uint32_t last = memory.first_event_not([&](int64_t t) { return t <= range.end_ns; });
+  return {std::max(first, std::min(last, memory.seed_events)), last};
 }
+
+TimeRange range_of(const AllocationHistory& memory, uint32_t first, uint32_t last) {
+  const bool to_the_end = last >= memory.event_count();
+  return {memory.time_ns[first],
+          to_the_end ? memory.time_ns[memory.event_count() - 1] : memory.time_ns[last] - 1};
+}
+
+namespace {
 
 // Calls visit(part, index, allocation) for every block and part.
 template <typename Visit>
 void each_block(const AllocationHistory& memory, const TimeRange& range, const Visit& visit) {
-  const Events events = events_of(memory, range);
+  const StretchEvents events = events_of(memory, range);
   for (uint32_t e = events.first; e < events.last; ++e) {
     const Change change = memory.change[e];
     if (change != Change::kBirth && change != Change::kRelease) continue;
@@ -58,18 +60,13 @@ StretchSums sums_in(const AllocationHistory& memory, const TimeRange& range) {
 
 uint64_t older_bytes(const AllocationHistory& memory, const TimeRange& range,
                      const std::vector<uint32_t>& blocks) {
-  const Events events = events_of(memory, range);
+  const StretchEvents events = events_of(memory, range);
   uint64_t bytes = 0;
   for (const uint32_t b : blocks) {
     const Allocation a = memory.allocations[b];
     if (a.seeded || a.birth < events.first) bytes += a.block_bytes;
   }
   return bytes;
-}
-
-uint32_t events_in(const AllocationHistory& memory, const TimeRange& range) {
-  const Events events = events_of(memory, range);
-  return events.last - events.first;
 }
 
 }  // namespace tidemark::view

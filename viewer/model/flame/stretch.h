@@ -11,10 +11,23 @@
 
 namespace tidemark::view {
 
+// The events [first, last) of a range. Its two ends belong to it; what existed before the recording
+// was allocated before it.
+struct StretchEvents {
+  uint32_t first = 0;
+  uint32_t last = 0;
+
+  bool has(uint32_t event) const { return event >= first && event < last; }
+  uint32_t count() const { return last - first; }
+};
+StretchEvents events_of(const AllocationHistory& memory, const TimeRange& range);
+// The range of the events [first, last) where they share no time with those after them.
+TimeRange range_of(const AllocationHistory& memory, uint32_t first, uint32_t last);
+
 enum class StretchPart : uint8_t { kAllocated, kFreed, kKept, kShortLived };
 inline constexpr size_t kStretchParts = 4;
 
-// Indexes of allocations. The end of the range belongs to it.
+// Indexes of allocations.
 std::vector<uint32_t> blocks_in(const AllocationHistory& memory, const TimeRange& range,
                                 StretchPart part);
 
@@ -29,8 +42,5 @@ StretchSums sums_in(const AllocationHistory& memory, const TimeRange& range);
 // Bytes of those among the blocks that were allocated before the range.
 uint64_t older_bytes(const AllocationHistory& memory, const TimeRange& range,
                      const std::vector<uint32_t>& blocks);
-
-// How many events the range has: what the functions above cost.
-uint32_t events_in(const AllocationHistory& memory, const TimeRange& range);
 
 }  // namespace tidemark::view

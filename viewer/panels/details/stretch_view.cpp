@@ -26,7 +26,7 @@ void StretchView::draw(const Model& model, uint32_t lane, const TimeRange& range
     range_ = range;
     const AllocationHistory* memory = model.lanes[lane].memory;
     work_.wish([held = now.lock(), memory, range] { return sums_in(*memory, range); },
-               events_in(*memory, range) < kManyEvents);
+               events_of(*memory, range).count() < kManyEvents);
   }
   work_.poll();
   if (work_.busy()) {

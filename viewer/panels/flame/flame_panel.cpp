@@ -84,7 +84,7 @@ void FlamePanel::make_tree(const Model& model, Selection& selection) {
   if (blocks != FlameBlocks::kLive) {
     comparing_ = false;
     const auto part = static_cast<StretchPart>(static_cast<int>(blocks) - 1);
-    const bool at_once = patient || events_in(*lane.memory, source_.time()) < kManyEvents;
+    const bool at_once = patient || events_of(*lane.memory, source_.time()).count() < kManyEvents;
     work_.wish(
         [held = model.weak_from_this().lock(), memory = lane.memory,
          &process = model.process_of(lane), part, time = source_.time(), way = order] {

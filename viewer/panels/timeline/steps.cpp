@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "analysis/wording.h"
+#include "viewer/model/flame/stretch.h"
 #include "viewer/model/owner_names.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"
@@ -119,7 +120,7 @@ void measure_step(const Model& model, const Lane& lane, double time, Selection& 
     const double end = time_of(model, lane, last);
     if (time < begin || time >= end) return false;
     selection.highlights.drop_picked();
-    selection.highlights.measure = absolute_range(model, {begin, end});
+    selection.highlights.measure = range_of(*lane.memory, first, last);
     selection.highlights.measured = std::move(name);
     selection.requests.details = true;
     return true;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "analysis/wording.h"
+#include "viewer/model/flame/stretch.h"
 #include "viewer/model/owner_names.h"
 #include "viewer/panels/timeline/lane_scale.h"
 #include "viewer/panels/timeline/marks.h"
@@ -133,17 +134,21 @@ void TimelinePanel::draw_measure(const Model& model, const Selection& selection,
   if (!selection.highlights.measure) return;
   const VisibleRange range = since_start(model, *selection.highlights.measure);
   const Lane& lane = model.lanes[selection.cursor.lane()];
-  uint32_t first = 0;
-  uint32_t last = 0;
   std::string label = span_text(range.span());
-  const bool known = lane.memory->event_at(absolute_ns(model, range.begin), first);
-  if (lane.memory->event_at(absolute_ns(model, range.end), last)) {
-    const CurveValues from = known ? lane.curves.values_after(first) : CurveValues{};
-    const CurveValues to = lane.curves.values_after(last);
-    const Extremes within = lane.curves.extremes(first, last + 1);
+  const StretchEvents events = events_of(*lane.memory, *selection.highlights.measure);
+  if (events.last > 0) {
+    const CurveValues from =
+        events.first == 0 ? CurveValues{} : lane.curves.values_after(events.first - 1);
+    const CurveValues to = lane.curves.values_after(events.last - 1);
+    // The level that it begins with counts, too, unless it begins with an event.
+    const bool begins_with_event =
+        events.count() != 0 &&
+        lane.memory->time_ns[events.first] == selection.highlights.measure->begin_ns;
+    const uint32_t carried = begins_with_event || events.first == 0 ? 0 : 1;
+    const Extremes within = lane.curves.extremes(events.first - carried, events.last);
     label += fmt::format("   grew by {}   peak {}   {}",
                          signed_size_text(static_cast<int64_t>(to[0] - from[0])),
-                         size_text(within.max[0]), counted(last - first, "event"));
+                         size_text(within.max[0]), counted(events.count(), "event"));
   }
   draw_measured(range, area, label, px(24));
 }
