@@ -225,18 +225,18 @@ class StackBuilder {
         put(active_[next], bytes_of(out_->bands[active_[next]]));
       }
     };
+    if (!options_->by_group) put_blocks_while([](const StackBand&) { return true; });
     for (uint32_t g = 0; g < groups_->count; ++g) {
       if (hidden(g)) continue;
+      if (options_->by_group) {
+        put_blocks_while([&](const StackBand& band) { return band.group == g; });
+      }
       if (shown_[g]) {
         put_rest(g, reader);
       } else {
         others += height_of(reader, g);
       }
-      if (options_->by_group) {
-        put_blocks_while([&](const StackBand& band) { return band.group == g; });
-      }
     }
-    put_blocks_while([](const StackBand&) { return true; });
     put(others_, others);
     if (!options_->pending) return;
     const MemoryTotals all = memory_->totals_after(event);

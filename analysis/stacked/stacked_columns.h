@@ -2,9 +2,10 @@
 // to the curve.
 //
 // A block of at least `least_bytes` is a band of its own, wherever it is in use at the instant that
-// a column shows. All other blocks of a group are one band, below those that have their own, so
-// that its place does not depend on them. The cost grows with what is drawn, not with the length of
-// the history: large blocks come from a LifeTree, the rest of a group is its total minus its bands.
+// a column shows. All other blocks of a group are one band, above those that have their own, as in
+// PyTorch's page: most of them come and go, and what stays is flat below them. The cost grows with
+// what is drawn, not with the length of the history: large blocks come from a LifeTree, the rest of
+// a group is its total minus its bands.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +47,7 @@ struct StackBand {
 struct StackOptions {
   uint64_t least_bytes = 1;  // of blocks and of groups
   bool blocks_alone = true;  // false: groups only
-  bool by_group = true;      // false: blocks of all groups together, the rests below them
+  bool by_group = true;      // false: blocks of all groups together, the rests above them
   bool pending = false;      // with a band for pending frees
   BandOrder order = BandOrder::kBirth;
   LifeUnit life = LifeUnit::kTime;

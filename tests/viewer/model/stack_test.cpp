@@ -72,24 +72,24 @@ Expected brute(const AllocationHistory& memory, const BlockGroups& groups,
   return out;
 }
 
-// What is summed is below the blocks of its group, or of all; the groups that share a band are
-// above.
+// What is summed is above the blocks of its group, or of all; the groups that share a band are
+// above everything.
 void expect_order(const StackedColumns& stack, uint32_t column, bool by_group) {
   uint32_t group = 0;
-  bool blocks = false;
+  bool rest = false;
   bool others = false;
   for (uint32_t k = stack.starts[column]; k < stack.starts[column + 1]; ++k) {
     const StackBand& band = stack.bands[stack.slice_bands[k]];
     ASSERT_FALSE(others);
     others = band.kind == BandKind::kOthers;
     if (others) continue;
-    if (by_group && band.group != group) blocks = false;
+    if (by_group && band.group != group) rest = false;
     if (by_group || band.kind == BandKind::kRest) {
       ASSERT_GE(band.group, group);
       group = band.group;
     }
-    blocks |= band.kind == BandKind::kBlock;
-    ASSERT_FALSE(blocks && band.kind == BandKind::kRest) << "group " << band.group;
+    rest |= band.kind == BandKind::kRest;
+    ASSERT_FALSE(rest && band.kind == BandKind::kBlock) << "group " << band.group;
   }
 }
 
