@@ -42,6 +42,10 @@ inline void fold_mark(std::optional<bool> open) {
   ImGui::SameLine(0, 0);
 }
 
+inline float table_row_height() {
+  return ImGui::GetTextLineHeight() + 2 * ImGui::GetStyle().CellPadding.y;
+}
+
 // Calls draw(row) for the rows on the screen.
 template <typename Draw>
 void draw_rows(size_t count, const Draw& draw) {

@@ -2,6 +2,8 @@
 // events, and the list of actions is clicked through.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "analysis/wording.h"
 #include "tests/support/drawn_text.h"
 #include "tests/support/panel_fixture.h"
@@ -167,6 +169,69 @@ TEST_F(StretchPanels, ActionsAreClickedThrough) {
   click({r.Min.x + 200, r.Min.y + r.GetHeight() * 0.8F});
   EXPECT_NE(selection().cursor.event(), before);
   EXPECT_NEAR(selection().cursor.event(), before, 40);
+}
+
+TEST_F(StretchPanels, KeysInTheListOfActionsChooseTheBlock) {
+  open();
+  selection().set_event(model(), 0, 2000);
+  shell_->panels().tables.show_table("Actions");
+  key(ImGuiKey_4);
+  frame(6);
+  for (int i = 0; i < 5; ++i) {
+    key(ImGuiKey_RightArrow);
+    const uint32_t event = selection().cursor.event();
+    EXPECT_EQ(event, 2001U + static_cast<uint32_t>(i));
+    const Change change = memory().change[event];
+    if (change == Change::kGrow || change == Change::kShrink) continue;
+    EXPECT_EQ(selection().highlights.allocation.value(), memory().subject[event]);
+  }
+  // With another table in front, they only move the cursor.
+  shell_->panels().tables.show_table("Stacks");
+  frame(3);
+  selection().choose_allocation(3);
+  key(ImGuiKey_RightArrow);
+  EXPECT_EQ(selection().highlights.allocation.value(), 3U);
+}
+
+// What was chosen elsewhere is brought into view, once.
+TEST_F(StretchPanels, TheMapAndTheTableGoToTheChosenBlock) {
+  open();
+  key(ImGuiKey_2);
+  frame(3);
+  const Moment& moment = selection().cursor.moment(model());
+  const SegmentRange& segment = moment.state.segments.back();
+  const std::string row = fmt::format("{:#x}", segment.address);
+  ASSERT_FALSE(reads("##rows", row)) << "too few segments to scroll";
+  const auto in_segment = [&](uint32_t b) {
+    return memory().allocations[b].address - segment.address < segment.size_bytes;
+  };
+  const auto block = std::find_if(moment.state.live.begin(), moment.state.live.end(), in_segment);
+  ASSERT_NE(block, moment.state.live.end());
+  selection().choose_allocation(*block);
+  frame(4);
+  key(ImGuiKey_2);
+  EXPECT_TRUE(reads("##rows", row));
+  ImGuiWindow* rows = nullptr;
+  for (ImGuiWindow* w : ImGui::GetCurrentContext()->Windows) {
+    if (std::string_view(w->Name).find("##rows") != std::string_view::npos) rows = w;
+  }
+  ASSERT_NE(rows, nullptr);
+  ImGui::SetScrollY(rows, 0);
+  frame(4);
+  EXPECT_FALSE(reads("##rows", row)) << "one can look elsewhere";
+
+  shell_->panels().tables.show_table("Allocations");
+  key(ImGuiKey_4);
+  frame(4);
+  const uint32_t smallest = *std::min_element(
+      moment.state.live.begin(), moment.state.live.end(), [&](uint32_t a, uint32_t b) {
+        return memory().allocations[a].block_bytes < memory().allocations[b].block_bytes;
+      });
+  selection().choose_allocation(smallest);
+  frame(4);
+  key(ImGuiKey_4);
+  EXPECT_TRUE(reads("##allocations", fmt::format("{:#x}", memory().allocations[smallest].address)))
+      << read_window("##allocations");
 }
 
 }  // namespace

@@ -188,6 +188,21 @@ void MapPanel::update(const Model& model, Selection& selection, const Moment& mo
   if (stale) make_legend(model, selection.colouring.by, moment);
 }
 
+void MapPanel::follow_chosen(const Model& model, const Selection& selection, const Moment& moment,
+                             float row_height) {
+  std::optional<uint64_t> address = selection.highlights.hole;
+  const AllocationColumns& blocks = model.lanes[moment.lane].memory->allocations;
+  if (const auto chosen = selection.highlights.allocation;
+      chosen && *chosen < blocks.size() && blocks[*chosen].alive_at(moment.event)) {
+    address = blocks[*chosen].address;
+  }
+  scroll_.follow(address, row_height, 0, [&](uint64_t at) -> std::optional<size_t> {
+    const auto row = std::find(segments_.begin(), segments_.end(), moment.layout.segment_of(at));
+    if (row == segments_.end()) return std::nullopt;
+    return static_cast<size_t>(row - segments_.begin());
+  });
+}
+
 void MapPanel::draw(const Model& model, Selection& selection) {
   if (selection.cursor.lane() >= model.lanes.size()) {
     text_dim("This trace has no allocator history.");
@@ -216,6 +231,7 @@ void MapPanel::draw(const Model& model, Selection& selection) {
   // Rows are taller where there are few segments.
   const float room = ImGui::GetContentRegionAvail().y / count;
   const float height = std::floor(std::clamp(room, px(kRowPx), px(kRowPx * 1.6F)));
+  follow_chosen(model, selection, moment, height);
   ImGuiListClipper clipper;
   clipper.Begin(static_cast<int>(segments_.size()), height);
   while (clipper.Step()) {

@@ -9,6 +9,7 @@
 #include "viewer/model/trace/selection.h"
 #include "viewer/panels/map/failed_request.h"
 #include "viewer/panels/map/map_rows.h"
+#include "viewer/widgets/scroll_to.h"
 
 namespace tidemark::view {
 
@@ -24,6 +25,9 @@ class MapPanel {
   void draw_request(const Model& model, const Moment& moment, bool scrolls);
   // Of the width of a row: all of it, or if rows are drawn to scale, for so many bytes.
   double width_share(const Moment& moment, uint64_t bytes) const;
+  // Brings the chosen block or hole into view.
+  void follow_chosen(const Model& model, const Selection& selection, const Moment& moment,
+                     float row_height);
   void update(const Model& model, Selection& selection, const Moment& moment);
   // What the colours of the live blocks mean, most bytes first.
   void make_legend(const Model& model, ColourBy by, const Moment& moment);
@@ -39,6 +43,7 @@ class MapPanel {
   RowOrder made_order_ = RowOrder::kAddress;
   std::vector<uint32_t> segments_;  // from top to bottom
   MapRows rows_;
+  ScrollTo scroll_;
   std::optional<FailedRequest> request_;
   std::vector<ColourRow> legend_;
   ColourBy legend_of_ = ColourBy::kCategory;

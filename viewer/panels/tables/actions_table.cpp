@@ -9,6 +9,7 @@
 #include "viewer/model/owner_names.h"
 #include "viewer/model/ticks.h"
 #include "viewer/widgets/fonts.h"
+#include "viewer/widgets/key_table.h"
 #include "viewer/widgets/table.h"
 
 namespace tidemark::view {
@@ -27,6 +28,19 @@ Rgb action_colour(const ActionRow& row) {
   return row.change == Change::kBirth ? theme().allocated : theme().dim;
 }
 
+// That of the event; segments cannot be chosen.
+void choose_block(const AllocationHistory& memory, uint32_t event, Selection& selection) {
+  const Change change = memory.change[event];
+  if (change == Change::kGrow || change == Change::kShrink) return;
+  selection.choose_allocation(memory.subject[event]);
+  selection.requests.details = false;  // the list stays where it is
+}
+
+bool steps_by_key() {
+  return pressed(Command::kEventBack) || pressed(Command::kEventOn) ||
+         pressed(Command::kEventsBack) || pressed(Command::kEventsOn);
+}
+
 }  // namespace
 
 void ActionsTable::draw_row(const Model& model, Selection& selection, const ActionRow& row,
@@ -35,10 +49,7 @@ void ActionsTable::draw_row(const Model& model, Selection& selection, const Acti
   ImGui::TableNextColumn();
   if (ImGui::Selectable("##row", here, ImGuiSelectableFlags_SpanAllColumns)) {
     selection.set_event(model, selection.cursor.lane(), row.event);
-    const Change change = lane.memory->change[row.event];
-    const bool block = change != Change::kGrow && change != Change::kShrink;
-    if (block) selection.choose_allocation(lane.memory->subject[row.event]);
-    selection.requests.details = false;  // the list stays where it is
+    choose_block(*lane.memory, row.event, selection);
     selection.reveal_cursor(model);
     scroll_frames_ = 0;
     version_ = selection.version();
@@ -68,6 +79,11 @@ size_t ActionsTable::draw(const Model& model, Selection& selection) {
     rows_ = action_rows(*lane.memory, selection.cursor.event(), kAround);
     scroll_frames_ = 2;
   }
+  // Keys that step through the list do what a click in it does.
+  if (event_ != selection.cursor.event() && steps_by_key()) {
+    choose_block(*lane.memory, selection.cursor.event(), selection);
+  }
+  event_ = selection.cursor.event();
   text_dim(fmt::format("of {}, around the cursor; click one or press left and right to step",
                        counted(lane.memory->event_count() - lane.memory->seed_events, "event")));
   constexpr ImGuiTableFlags kFlags = kTableFlags & ~ImGuiTableFlags_Sortable;
@@ -88,9 +104,8 @@ size_t ActionsTable::draw(const Model& model, Selection& selection) {
   const size_t here = action_at(rows_, selection.cursor.event(), selection.cursor.time_ns(model));
   if (scroll_frames_ > 0) {
     --scroll_frames_;
-    const float height = ImGui::GetTextLineHeight() + 2 * ImGui::GetStyle().CellPadding.y;
-    ImGui::SetScrollY(
-        std::max(0.0F, static_cast<float>(here) * height - ImGui::GetWindowHeight() / 2));
+    ImGui::SetScrollY(std::max(
+        0.0F, static_cast<float>(here) * table_row_height() - ImGui::GetWindowHeight() / 2));
   }
   draw_rows(rows_.size(),
             [&](size_t i) { draw_row(model, selection, ActionRow(rows_[i]), i == here); });

@@ -18,6 +18,7 @@ class ActionsTable {
 
   const Model* model_ = nullptr;
   uint64_t version_ = 0;
+  uint32_t event_ = 0;  // of the cursor, when last drawn
   std::vector<ActionRow> rows_;
   int scroll_frames_ = 0;  // left to bring the cursor's row into view
 };

@@ -198,6 +198,12 @@ void TablesPanel::draw_allocations(const Model& model, Selection& selection) {
   const std::vector<uint32_t> none;
   const std::vector<uint32_t>& rows = current ? made.rows : none;
   rows_shown_ = rows.size();
+  allocations_scroll_.follow(selection.highlights.allocation, table_row_height(),
+                             table_row_height(), [&](uint64_t chosen) -> std::optional<size_t> {
+                               const auto row = std::find(rows.begin(), rows.end(), chosen);
+                               if (row == rows.end()) return std::nullopt;
+                               return static_cast<size_t>(row - rows.begin());
+                             });
   draw_rows(rows.size(), [&](size_t i) {
     const uint32_t row = rows[i];
     const Allocation& a = source.memory.allocations[row];

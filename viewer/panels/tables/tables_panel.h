@@ -16,6 +16,7 @@
 #include "viewer/model/trace/selection.h"
 #include "viewer/panels/tables/actions_table.h"
 #include "viewer/panels/tables/activity_tables_panel.h"
+#include "viewer/widgets/scroll_to.h"
 
 namespace tidemark::view {
 
@@ -90,6 +91,7 @@ class TablesPanel {
   bool lasting_ = false;  // only allocations that live through all steps
   Key allocations_key_;
   Background<AllocationRows> allocations_;
+  ScrollTo allocations_scroll_;
   Key stacks_key_;
   std::set<std::string> opened_;  // lines whose stacks are listed
   // For the background: it keeps its texts from one cursor to the next.
