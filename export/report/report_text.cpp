@@ -132,7 +132,8 @@ class TextReport : StyledLines {
     }
   }
 
-  // Findings of severity info; equal ones of several ranks are one note.
+  // Findings of severity info; equal ones of several ranks are one note. Those of one place are
+  // different ones, however alike their numbers are.
   void notes() {
     std::vector<std::pair<const Finding*, std::string>> notes;
     const auto place = [&](const Finding& f) {
@@ -150,7 +151,8 @@ class TextReport : StyledLines {
         continue;
       }
       const auto same = std::find_if(notes.begin(), notes.end(), [&](const auto& n) {
-        return n.first->id == f.id && n.first->summary == f.summary;
+        return n.first->id == f.id && n.first->summary == f.summary && place(*n.first) != place(f) &&
+               headline_of(n.first->frames) == headline_of(f.frames);
       });
       if (same == notes.end()) {
         notes.emplace_back(&f, place(f));
