@@ -464,7 +464,8 @@ class Categorizer {
 
   Guess forward(const Allocation& a) {
     if (is_workspace(a)) return {Category::kWorkspace, 6};
-    if (served_graphs_.contains(a.stack) && meets(a, pass_end_)) {
+    // Passes may follow each other without an allocation in between: their ends are not known then.
+    if (served_graphs_.contains(a.stack) && (meets(a, pass_end_) || is_kept_long(a))) {
       kept_without_backward_ = true;
       return {Category::kActivation, 7};
     }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <unordered_map>
+#include <utility>
 
 #include "analysis/insight/categories/block_life.h"
 #include "analysis/insight/categories/kept_graphs.h"
@@ -23,10 +24,34 @@ struct Pass {
   uint32_t begin = 0;  // event
 };
 
+// A program that allocates nothing between its passes runs one into the other. The first line of
+// the model tells them apart if it runs once in each: no line runs less often, and those of the
+// layers run several times. The last pass may be unfinished.
+void split(const AllocationHistory& model, Pass run, std::vector<Pass>& passes) {
+  std::unordered_map<uint32_t, size_t> counts;  // by stack
+  for (const uint32_t i : run.rows) ++counts[model.allocations.stack(i)];
+  const uint32_t first = run.rows.empty() ? 0 : model.allocations.stack(run.rows.front());
+  const size_t times = counts[first];
+  size_t least = times;
+  size_t most = times;
+  for (const auto& [stack, count] : counts) {
+    least = std::min(least, count);
+    most = std::max(most, count);
+  }
+  if (times < 2 || least + 1 < times || most < 2 * (times - 1)) {
+    passes.push_back(std::move(run));
+    return;
+  }
+  for (const uint32_t i : run.rows) {
+    if (model.allocations.stack(i) == first) passes.push_back({{}, model.allocations.birth(i)});
+    passes.back().rows.push_back(i);
+  }
+}
+
 std::vector<Pass> passes_of(const AllocationHistory& model, const StackRoles& roles,
                             const std::vector<bool>& in_module,
                             const std::unordered_set<uint32_t>& workspaces) {
-  std::vector<Pass> passes;
+  std::vector<Pass> runs;
   bool in_pass = false;
   for (uint32_t i = 0; i < model.allocations.size(); ++i) {
     model.passed(i);
@@ -34,10 +59,12 @@ std::vector<Pass> passes_of(const AllocationHistory& model, const StackRoles& ro
     const uint32_t stack = model.allocations.stack(i);
     const bool forward = roles.of(stack) == StackRole::kForward && in_module[stack];
     const uint32_t birth = model.allocations.birth(i);
-    if (forward && !in_pass) passes.push_back({{}, birth});
-    if (forward && !workspaces.contains(birth)) passes.back().rows.push_back(i);
+    if (forward && !in_pass) runs.push_back({{}, birth});
+    if (forward && !workspaces.contains(birth)) runs.back().rows.push_back(i);
     in_pass = forward;
   }
+  std::vector<Pass> passes;
+  for (Pass& run : runs) split(model, std::move(run), passes);
   std::erase_if(passes,
                 [](const Pass& p) { return p.rows.size() < static_cast<size_t>(kGraph.blocks); });
   return passes;

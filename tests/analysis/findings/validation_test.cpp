@@ -423,6 +423,34 @@ TEST(Validation, AServerWithoutNoGrad) {
   EXPECT_EQ(failed.findings[0].severity, kError);
 }
 
+// An encoder that allocates nothing between its passes, with a cache of the last results.
+TEST(Validation, AServerWithoutNoGradWhosePassesFollowEachOther) {
+  const auto encoder = [](bool keeps) {
+    return Trace([keeps](Story& s, uint32_t) {
+      const std::string line = "encode embed.py:70";
+      std::vector<Blocks> cache;
+      for (int i = 0; i < 6; ++i) s.alloc(4 * kMiB, s.setup());
+      for (int request = 0; request < 40; ++request) {
+        Blocks blocks = {s.alloc(4 * kMiB, s.forward(9, line))};
+        for (int layer = 0; layer < 4; ++layer) {
+          for (int operation = 0; operation < 6; ++operation) {
+            blocks.push_back(s.alloc(4 * kMiB, s.forward(operation, line)));
+          }
+        }
+        if (!keeps) free_all(s, blocks);
+        cache.push_back(keeps ? blocks : Blocks{});
+        if (cache.size() <= 8) continue;
+        free_all(s, cache.front());
+        cache.erase(cache.begin());
+      }
+    });
+  };
+  EXPECT_EQ(encoder(true).alarms(), (Ids{"eval_keeps_graph"}));
+  const Finding f = encoder(true).finding("eval_keeps_graph");
+  EXPECT_EQ(headline_of(f.frames), "encode embed.py:70");
+  EXPECT_EQ(encoder(false).alarms(), Ids{});
+}
+
 TEST(Validation, AServersCacheAndOutputsAreNoGraphs) {
   EXPECT_TRUE(serving(Kept::kCache, true).finding("eval_keeps_graph").id.empty());
   EXPECT_TRUE(serving(Kept::kOutputs, false).finding("eval_keeps_graph").id.empty());
