@@ -18,7 +18,13 @@ struct Thrash {
   uint32_t stack = 0;  // of the last one
 };
 
-Thrash thrash_of(const AllocationHistory& model) {
+// Where a model is loaded in place of another, that takes much longer than to reserve its memory.
+bool is_for_weights(const StackRoles& roles, uint32_t stack) {
+  const StackRole role = roles.of(stack);
+  return role == StackRole::kLoading || role == StackRole::kModuleSetUp;
+}
+
+Thrash thrash_of(const AllocationHistory& model, const StackRoles& roles) {
   Thrash t;
   bool in_burst = false;
   uint64_t missing = 0;  // returned and not yet reserved again
@@ -34,7 +40,7 @@ Thrash thrash_of(const AllocationHistory& model) {
       t.stack = change.stack;
     } else {
       const uint64_t again = std::min(missing, change.size_bytes);
-      t.taken_again += again;
+      if (!is_for_weights(roles, change.stack)) t.taken_again += again;
       missing -= again;
     }
   }
@@ -53,7 +59,7 @@ bool calls_empty_cache(const Dictionary& names, uint32_t stack) {
 void find_cache_thrash(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
     if (!d.has_caching_allocator()) continue;
-    const Thrash t = thrash_of(*d.model);
+    const Thrash t = thrash_of(*d.model, *d.roles);
     const uint64_t often = std::max<uint64_t>(3, d.steps.count() / 2);
     if (t.bursts < often || t.taken_again < d.model->reserved_peak.bytes) continue;
     // Segments are returned on request, or where the next one does not fit.

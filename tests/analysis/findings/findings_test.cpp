@@ -480,6 +480,24 @@ TEST(Findings, CacheThrashNamesEmptyCache) {
   EXPECT_EQ(run(false).alarms(), Ids{});
 }
 
+// One model is dropped, with the cache, before another is loaded in its place.
+TEST(Findings, ModelsThatReplaceEachOtherAreNoThrash) {
+  const Trace swaps([](Story& s, uint32_t) {
+    for (int model = 0; model < 6; ++model) {
+      std::vector<uint64_t> weights;
+      for (int i = 0; i < 6; ++i) weights.push_back(s.alloc(64 * kMiB, s.setup()));
+      for (int pass = 0; pass < 40; ++pass) {
+        const uint64_t hidden = s.alloc(4 * kMiB, s.forward(0));
+        s.free(s.alloc(kMiB, s.forward(1)));
+        s.free(hidden);
+      }
+      for (const uint64_t block : weights) s.free(block);
+      s.empty_cache(s.stack({"empty_cache torch/cuda/memory.py:200", "swap serve.py:60"}));
+    }
+  });
+  EXPECT_TRUE(swaps.finding("cache_thrash").id.empty());
+}
+
 // Sizes in an order without a trend.
 uint64_t scattered(int step) {
   return static_cast<uint64_t>(step * 7 % 20);
