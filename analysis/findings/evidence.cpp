@@ -55,7 +55,14 @@ MemoryTotals DeviceEvidence::at_failure() const {
 }
 
 bool DeviceEvidence::ends_at_failure() const {
-  return ran_out() && steps.after_event(model->failures.back().event) == 0;
+  constexpr uint64_t kFew = 20;  // 5 % of the allocations: what a program does to report the error
+  if (!ran_out()) return false;
+  const uint32_t failed = model->failures.back().event;
+  if (steps.count() != 0) return steps.after_event(failed) == 0;
+  const AllocationColumns& all = model->allocations;
+  uint64_t since = 0;
+  for (size_t i = all.size(); i-- > 0 && all.birth(i) > failed;) ++since;
+  return since * kFew <= all.size();
 }
 
 namespace {

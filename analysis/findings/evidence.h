@@ -62,8 +62,8 @@ struct DeviceEvidence {
   uint64_t at_peak(Category category) const;
   // The totals when the last request failed; all zeros when none did.
   MemoryTotals at_failure() const;
-  // Whether the recording has no whole step after the last request that failed: what the program
-  // would have needed next is not known.
+  // Whether the recording has no whole step after the last request that failed, or hardly anything
+  // where the steps are not known: what the program would have needed next is not known.
   bool ends_at_failure() const;
   // The validation or generation in which the last request failed; nullptr: in none.
   const Phase* failing_phase() const;

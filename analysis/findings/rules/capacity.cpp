@@ -290,8 +290,9 @@ void add_what_else_is_known(const DeviceEvidence& d, Finding& f) {
     f.evidence.emplace_back("step_needs_bytes", growing->needed_bytes);
   }
   if (!d.ends_at_failure()) {
-    f.summary += fmt::format("; the program went on: {} followed",
-                             counted(d.steps.after_event(d.model->failures.back().event), "step"));
+    const size_t steps = d.steps.after_event(d.model->failures.back().event);
+    f.summary += "; the program went on";
+    if (steps != 0) f.summary += fmt::format(": {} followed", counted(steps, "step"));
   }
 }
 

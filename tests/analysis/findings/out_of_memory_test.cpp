@@ -230,6 +230,27 @@ TEST(OutOfMemory, AProgramThatWentOn) {
   EXPECT_NE(summary(8).find("went on"), std::string::npos) << summary(8);
 }
 
+// The same of a server, which has no steps.
+TEST(OutOfMemory, AServerThatWentOn) {
+  const auto summary = [](int requests) {
+    const Trace trace([requests](Story& s, uint32_t) {
+      const std::string line = "serve serve.py:20";
+      const auto serve = [&](int request) {
+        const uint64_t prompt = s.alloc(kMiB, s.stack({"tokenize serve.py:18"}));
+        for (int i = 0; i <= request * 7 % 5; ++i) s.free(s.alloc(8 * kMiB, s.forward(i, line)));
+        s.free(prompt);
+      };
+      for (int i = 0; i < 4; ++i) s.alloc(20 * kMiB, s.setup());
+      for (int i = 0; i < 60; ++i) serve(i);
+      s.run_out(256 * kMiB, 10 * kMiB, s.forward(1, line));
+      for (int i = 0; i < requests; ++i) serve(i);
+    });
+    return trace.finding("capacity").summary;
+  };
+  EXPECT_EQ(summary(0).find("went on"), std::string::npos) << summary(0);
+  EXPECT_NE(summary(60).find("went on"), std::string::npos) << summary(60);
+}
+
 // What the rest of the step that was given up needs is not known: nothing is promised for it.
 TEST(OutOfMemory, HalfTheBatchOfAStepThatWasGivenUp) {
   const auto advice = [](int steps, const char* finding) {
