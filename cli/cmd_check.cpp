@@ -286,15 +286,17 @@ Status check_growth(const Options& options, const Report& report, Verdict& verdi
   return {};
 }
 
-// The warnings that do not fail, so that nobody takes them for absent.
-std::string passed_over(const Report& report) {
+// The findings of a severity that do not fail, so that nobody takes them for absent. Out of memory
+// is not one of them: it is allowed, or fails.
+std::string passed_over(const Report& report, std::string_view severity) {
   std::vector<std::string> ids;
   for (const Finding& f : report.findings) {
     const bool is_known = std::find(ids.begin(), ids.end(), f.id) != ids.end();
-    if (f.severity == kWarning && !is_known) ids.push_back(f.id);
+    const bool allowed = severity == kError && tells_of_oom(f);
+    if (f.severity == severity && !is_known && !allowed) ids.push_back(f.id);
   }
   if (ids.empty()) return "";
-  return fmt::format("; passed over: {} (see --fail-on)", fmt::join(ids, ", "));
+  return fmt::format("passed over: {} (see --fail-on)", fmt::join(ids, ", "));
 }
 
 int run(const Options& options) {
@@ -345,7 +347,10 @@ int run(const Options& options) {
       return fail({verdict.why_in_doubt()});
     }
     if (only_findings || !options.fail_on.empty()) {
-      verdict.add(true, "no failing findings" + passed_over(*report));
+      const std::string others = passed_over(*report, kWarning);
+      verdict.add(true, "no failing findings" + (others.empty() ? "" : "; " + others));
+    } else if (const std::string errors = passed_over(*report, kError); !errors.empty()) {
+      verdict.add(true, errors);
     }
   }
   verdict.print();

@@ -104,7 +104,7 @@ Result<PlanQuestion> question_of(const Options& options) {
     if (!module.empty()) change.checkpoint_modules.push_back(module);
   }
   if (!options.card.empty()) {
-    const Result<uint64_t> bytes = parse_memory("--card", options.card);
+    const Result<uint64_t> bytes = parse_card(options.card);
     if (!bytes) return bytes.error();
     question.options.whatif.card_bytes = *bytes;
   }

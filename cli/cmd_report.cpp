@@ -98,7 +98,7 @@ int run(const Options& options) {
   if (Status known = check_finding_ids(options.fail_on); !known) return fail(known.error());
   wanted.at = *at;
   if (!options.card.empty()) {
-    const Result<uint64_t> card = parse_memory("--card", options.card);
+    const Result<uint64_t> card = parse_card(options.card);
     if (!card) return fail(card.error());
     wanted.card_bytes = *card;
   }

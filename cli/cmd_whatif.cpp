@@ -52,7 +52,7 @@ Result<WhatIfQuestion> question_of(const Options& options) {
     question.options.recorded_conf = options.recorded_conf;
   }
   if (!options.card.empty()) {
-    const Result<uint64_t> bytes = parse_memory("--card", options.card);
+    const Result<uint64_t> bytes = parse_card(options.card);
     if (!bytes) return bytes.error();
     question.options.card_bytes = *bytes;
   }

@@ -24,6 +24,12 @@ Result<uint64_t> parse_memory(const std::string& option, const std::string& text
   return bytes;
 }
 
+Result<uint64_t> parse_card(const std::string& text) {
+  const Result<uint64_t> bytes = parse_memory("--card", text);
+  if (bytes && *bytes == 0) return Error{"--card takes the size of a card such as 24GiB, not 0"};
+  return bytes;
+}
+
 Result<std::chrono::milliseconds> parse_duration(const std::string& option,
                                                  const std::string& text) {
   const std::optional<int64_t> ns = parse_duration_ns(text);

@@ -14,6 +14,8 @@ namespace tidemark::cli {
 Result<uint64_t> parse_size(const std::string& option, const std::string& text);
 // The same, of a card or of a peak: refuses a number without a unit that can only be one of GiB.
 Result<uint64_t> parse_memory(const std::string& option, const std::string& text);
+// The same, of --card; must be greater than 0.
+Result<uint64_t> parse_card(const std::string& text);
 
 // Must be greater than 0.
 Result<std::chrono::milliseconds> parse_duration(const std::string& option,

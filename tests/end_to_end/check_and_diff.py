@@ -78,6 +78,7 @@ for limits in (["--max-peak", "1TiB"], ["--baseline", ran_out], ["--fail-on", "r
     check("FAILED out of memory on cuda:0" in result.stdout, f"{limits}: {result.stdout!r}")
     status(0, "check", ran_out, *limits, "--allow-oom")
 status(0, "check", RECORDED / "torch" / "out_of_memory.tier2.tmk", "--allow-oom")
+check("--card" in status(2, "report", default, "--card", "0").stderr, "no card has no memory")
 for trace in (RECORDED / "torch" / "out_of_memory.tier1.tmk", RECORDED / "run_out"):
     status(1, "check", trace, "--max-peak", "1TiB")
     status(0, "check", trace, "--max-peak", "1TiB", "--allow-oom")
@@ -117,7 +118,8 @@ check_equal([f["severity"] for f in report(grown)["findings"] if f["id"] == "cre
 result = status(1, "check", grown, "--allow-oom")
 check("FAILED creep" in result.stdout and "out of memory on" not in result.stdout
       and "FAILED capacity" not in result.stdout, result.stdout)
-status(0, "check", grown, "--allow-oom", "--max-peak", "1TiB")
+check("passed over: creep" in status(0, "check", grown, "--allow-oom", "--max-peak", "1TiB").stdout,
+      "errors are not hidden by a limit")
 # A baseline that ran out of memory says little.
 result = status(0, "check", grows, "--baseline", grown)
 check("grown.pickle: the baseline ran out of memory on cuda:0" in result.stderr, result.stderr)
