@@ -1,10 +1,11 @@
 #include "analysis/passes/gradient_use.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <unordered_map>
-#include <unordered_set>
+#include <utility>
 
 namespace tidemark {
 
@@ -21,7 +22,7 @@ class Search {
          const Categories& categories, std::span<const BackwardPass> passes)
       : model_(model), all_(model.allocations), roles_(roles), steps_(steps), passes_(passes) {
     for (size_t i = 0; i < all_.size(); ++i) {
-      if (categories.of[i] == Category::kParameter) sizes_.insert(all_.asked_bytes(i));
+      if (categories.of[i] == Category::kParameter) ++sizes_[all_.asked_bytes(i)];
     }
   }
 
@@ -30,6 +31,7 @@ class Search {
     const std::vector<uint32_t> clearings = find_clearings();
     if (clearings.size() < kLeastClearings) return found;
     find_surviving(clearings, found);
+    leave_out_stepped(found);
     if (found.unused.size() < kLeastGradients) found = {};
     if (found.unused.empty() && model_.seeded_blocks != 0) find_added(found);
     return found;
@@ -123,6 +125,55 @@ class Search {
       found.pass = pass;
       found.births = std::move(births);
     }
+  }
+
+  // How many parameters of each size the optimizers step: those they made states for. They make the
+  // states of one parameter after another, as many for each.
+  std::unordered_map<uint64_t, size_t> stepped() const {
+    std::unordered_map<uint64_t, size_t> states;
+    uint64_t size = 0;
+    size_t run = 0;  // states of one size in a row
+    size_t for_each = 0;
+    for (size_t i = 0; i < all_.size(); ++i) {
+      const StackRole role = roles_.of(all_.stack(i));
+      if (role != StackRole::kOptimizer && role != StackRole::kOptimizerInit) continue;
+      const uint64_t bytes = all_.asked_bytes(i);
+      if (bytes <= sizeof(double) || !sizes_.contains(bytes) || !outlives_step(i)) continue;
+      if (bytes != size) for_each = std::gcd(for_each, std::exchange(run, 0));
+      size = bytes;
+      ++run;
+      ++states[bytes];
+    }
+    for_each = std::gcd(for_each, run);
+    for (auto& [bytes, count] : states) count /= for_each;
+    return states;
+  }
+
+  bool outlives_step(size_t i) const {
+    const uint32_t end = steps_.end_of_step(all_.birth(i));
+    return end != kNever && all_.release(i) > end;
+  }
+
+  // A gradient survives all steps also where the program sets it to zero instead of freeing it, as
+  // it may do with all of them or with some. It is unused only if, besides the parameters that are
+  // stepped, there is another one of its size.
+  void leave_out_stepped(GradientUse& found) const {
+    if (found.unused.empty()) return;
+    std::unordered_map<uint64_t, size_t> unused;
+    for (const size_t i : found.unused) ++unused[all_.asked_bytes(i)];
+    std::unordered_map<uint64_t, size_t> gradients = unused;
+    visit_gradients(found.pass, [&](size_t i, bool kept) {
+      if (kept && !found.births.at(all_.birth(i))) ++gradients[all_.asked_bytes(i)];
+    });
+    for (const auto& [bytes, count] : stepped()) {
+      const auto it = unused.find(bytes);
+      if (it == unused.end()) continue;
+      if (it->second + count > std::min(sizes_.at(bytes), gradients[bytes])) unused.erase(it);
+    }
+    std::erase_if(found.unused, [&](size_t i) { return !unused.contains(all_.asked_bytes(i)); });
+    visit_gradients(found.pass, [&](size_t i, bool kept) {
+      if (kept && !unused.contains(all_.asked_bytes(i))) found.births[all_.birth(i)] = false;
+    });
   }
 
   // What the backward passes do with gradients of one size.
@@ -251,7 +302,7 @@ class Search {
   const StackRoles& roles_;
   const Steps& steps_;
   std::span<const BackwardPass> passes_;
-  std::unordered_set<uint64_t> sizes_;  // of parameters
+  std::unordered_map<uint64_t, size_t> sizes_;  // of parameters, and how many have each
 };
 
 }  // namespace

@@ -356,6 +356,38 @@ TEST(Causes, GradientsThatAreSetToZeroAreUsed) {
   EXPECT_EQ(zeroed.alarms(), Ids{});
 }
 
+// Most gradients are set to zero, one is freed in every step. `stepped`: the optimizer has states
+// for all parameters; otherwise, only for the one whose gradient is freed.
+Trace zeroed_and_freed(bool stepped) {
+  constexpr std::array<uint64_t, 5> kWeights = {9 * kMiB, 2 * kMiB, 3 * kMiB, 8192, 5 * kMiB};
+  return Trace([=](Story& s, uint32_t) {
+    for (const uint64_t bytes : kWeights) s.alloc(bytes, s.setup());
+    for (int i = 0; i < 8; ++i) {
+      Blocks kept;
+      for (int k = 0; k < 10; ++k) kept.push_back(s.alloc(16 * kMiB, s.forward(1 + k)));
+      s.free(s.alloc(kScalar, s.user(11)));
+      const uint64_t freed = s.alloc(kWeights[0], 0);
+      for (const uint64_t bytes : kWeights) {
+        const uint64_t gradient = bytes == kWeights[0] ? 0 : s.alloc(bytes, 0);
+        for (int k = 0; k < 2; ++k, kept.pop_back()) s.free(kept.back());
+        if (gradient != 0 && i != 0) s.free(gradient);  // added to the first one
+      }
+      s.optimizer_mark();
+      for (const uint64_t bytes : kWeights) {
+        if (i != 0 || (!stepped && bytes != kWeights[0])) continue;
+        for (int k = 0; k < 2; ++k) s.alloc(bytes, s.optimizer("_init_group"));
+      }
+      s.free(s.alloc(kMiB, s.optimizer("_multi_tensor_adam")));
+      s.free(freed);
+    }
+  });
+}
+
+TEST(Causes, GradientsOfParametersWithStatesAreUsed) {
+  EXPECT_EQ(zeroed_and_freed(true).alarms(), Ids{});
+  EXPECT_EQ(zeroed_and_freed(false).alarms(), (Ids{"unused_gradients"}));
+}
+
 // The distillation above, in a history that began when the unused gradients were already there:
 // every pass adds to them. `frozen`: nothing is added, as in a part that needs no gradients.
 Trace recorded_late(bool frozen) {
