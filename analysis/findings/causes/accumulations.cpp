@@ -13,8 +13,21 @@ namespace {
 
 constexpr size_t kLeastKept = 3;  // blocks of a pass that are kept for the backward pass
 
+constexpr uint32_t kAnyLine = kNever;  // instead of a loss's stack
+
+// A pass over an image of a quarter of the largest one's edge keeps this part.
+constexpr uint64_t kSmallest = 16;
+
 // The state of a recurrence is at least this part of what a step keeps.
 constexpr uint64_t kOfState = 100;
+
+bool names_loss(const Dictionary& names, const Frame& frame) {
+  const std::string_view function = names.string(frame.function);
+  return function.find("loss") != function.npos ||
+         function.find("cross_entropy") != function.npos ||
+         function.find("kl_div") != function.npos ||
+         names.string(frame.file).ends_with("nn/modules/loss.py");
+}
 
 class Search {
  public:
@@ -36,6 +49,7 @@ class Search {
         best = std::move(a);
       }
     }
+    if (best.passes.empty()) best = with_losses_of_several_lines();
     return are_independent(best.passes) ? best : Accumulation{};
   }
 
@@ -81,6 +95,55 @@ class Search {
     return stacks;
   }
 
+  // Each pass may have its loss from a line of its own: the scalars before the next pass.
+  Accumulation with_losses_of_several_lines() const {
+    Accumulation a{split_at(kAnyLine), 0};
+    if (!are_passes(a.passes) || !go_backward_in_order(a.passes) || are_joined(a.passes)) return {};
+    const auto last = std::find_if(births_.rbegin(), births_.rend(),
+                                   [&](size_t i) { return is_scalar(i) && all_.stack(i) != 0; });
+    if (last == births_.rend()) return {};
+    a.stack = all_.stack(*last);
+    return a;
+  }
+
+  // Whether something other than a sum is computed from the losses, or from results of both passes:
+  // a sum saves nothing for the backward pass. The last scalar is what backward() is called on.
+  bool are_joined(const std::vector<ForwardPass>& passes) const {
+    std::vector<size_t> saved(passes.size());
+    size_t k = 0;
+    bool last_is_saved = false;
+    for (const size_t i : births_) {
+      while (k + 1 < passes.size() && all_.birth(i) > passes[k].end) ++k;
+      if (is_layer(i)) saved[k] = 0;
+      saved[k] += static_cast<size_t>(waits(all_[i]));
+      if (is_scalar(i)) last_is_saved = waits(all_[i]);
+    }
+    saved.back() -= static_cast<size_t>(last_is_saved);
+    return saved.back() > *std::max_element(saved.begin(), saved.end() - 1);
+  }
+
+  // Of scalars: models compute others, such as the statistics of a norm with few channels.
+  bool is_loss(uint32_t stack) const {
+    const Dictionary& names = d_.process->names;
+    if (d_.roles->caller_of(stack) == 0) return true;
+    for (uint32_t at = stack; at != 0; at = names.stack(at).parent) {
+      if (names_loss(names, names.frame(names.stack(at).frame))) return true;
+    }
+    return false;
+  }
+
+  // What an operation is called by inside the model, whichever line calls the model.
+  uint64_t operation(uint32_t stack) const {
+    const Dictionary& names = d_.process->names;
+    const uint32_t caller = d_.roles->caller_of(stack);
+    if (caller == 0) return stack;
+    uint64_t key = 0;
+    for (uint32_t at = stack; at != 0 && at != caller; at = names.stack(at).parent) {
+      key = (key + names.stack(at).frame + 1) * 0x9E3779B97F4A7C15;
+    }
+    return key;
+  }
+
   // The births up to each loss; several losses with no layer between them are one.
   std::vector<ForwardPass> split_at(uint32_t loss) const {
     std::vector<ForwardPass> passes;
@@ -98,12 +161,12 @@ class Search {
       const Allocation a = all_[i];
       if (waits(a) && !is_scalar(i)) {
         p.kept.push_back(i);
-        p.stacks.insert(a.stack);
+        p.operations.insert(operation(a.stack));
         p.bytes += a.block_bytes;
         p.mean_release += a.release;
         p.first_release = std::min(p.first_release, a.release);
       }
-      if (a.stack == loss && is_scalar(i)) {
+      if (is_scalar(i) && (loss == kAnyLine ? is_loss(a.stack) : a.stack == loss)) {
         p.end = a.birth;
         open = false;
       }
@@ -124,10 +187,10 @@ class Search {
         })->bytes;
     for (const ForwardPass& p : passes) {
       size_t common = 0;
-      for (const uint32_t stack : p.stacks)
-        common += static_cast<size_t>(last.stacks.contains(stack));
-      const bool alike = 10 * common >= 7 * std::max(p.stacks.size(), last.stacks.size());
-      if (p.kept.size() < kLeastKept || p.bytes < most / 4 || !alike) return false;
+      for (const uint64_t operation : p.operations)
+        common += static_cast<size_t>(last.operations.contains(operation));
+      const bool alike = 10 * common >= 7 * std::max(p.operations.size(), last.operations.size());
+      if (p.kept.size() < kLeastKept || p.bytes < most / kSmallest || !alike) return false;
     }
     return true;
   }
@@ -139,7 +202,8 @@ class Search {
   }
 
   // The steps of a recurrence depend on one another: when the backward pass has come to one of
-  // them, it still holds the gradient of the state that the step passed on.
+  // them, it still holds the gradient of the state that the step passed on. Where a step adds to
+  // the state, the gradient may be in one block from the last step to the first.
   bool are_independent(const std::vector<ForwardPass>& passes) const {
     size_t dependent = 0;
     for (size_t k = 0; k + 1 < passes.size(); ++k) {
@@ -151,7 +215,7 @@ class Search {
       for (const size_t i : passes[k + 1].kept) {
         if (all_.release(i) < when) last_release = std::max(last_release, all_.release(i));
       }
-      const BirthRange rows = births_within(*d_.model, before, last_release);
+      const BirthRange rows = births_within(*d_.model, backward_.first, last_release);
       bool passes_on = false;
       for (size_t i = rows.begin; i < rows.end; ++i) {
         passes_on = passes_on || (all_.release(i) > when && all_.release(i) <= backward_.last &&
@@ -167,14 +231,6 @@ class Search {
   const BackwardPass& backward_;
   std::vector<size_t> births_;
 };
-
-bool names_loss(const Dictionary& names, const Frame& frame) {
-  const std::string_view function = names.string(frame.function);
-  return function.find("loss") != function.npos ||
-         function.find("cross_entropy") != function.npos ||
-         function.find("kl_div") != function.npos ||
-         names.string(frame.file).ends_with("nn/modules/loss.py");
-}
 
 }  // namespace
 

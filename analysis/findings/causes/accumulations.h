@@ -11,8 +11,8 @@ namespace tidemark {
 
 // A forward pass that ends with a loss.
 struct ForwardPass {
-  std::vector<size_t> kept;  // rows, alive when the backward pass begins
-  std::set<uint32_t> stacks;
+  std::vector<size_t> kept;       // rows, alive when the backward pass begins
+  std::set<uint64_t> operations;  // of what is kept
   uint64_t bytes = 0;
   uint64_t mean_release = 0;
   uint32_t first_release = kNever;  // events

@@ -216,6 +216,53 @@ TEST(Causes, AccumulationHeadsPipelinesAndRecurrencesAreNotSummedLosses) {
   }
 }
 
+enum class Pair { kSummed, kEach, kJoined, kCompared, kChained };
+
+// Two batches, each with its own lines for the pass and the loss. `kJoined`: by a function that
+// saves what it is computed from. `kCompared`: as are the results of both. `kChained`: the second
+// pass adds to the result of the first, and the gradient of that sum is in one block for both.
+Trace two_batches(Pair pair) {
+  return Trace([=](Story& s, uint32_t) {
+    Model model(s);
+    for (int i = 0; i < 6; ++i) {
+      std::vector<Blocks> alive;
+      Blocks gradients;
+      Blocks losses;
+      for (int part = 0; part < 2; ++part) {
+        alive.push_back(model.forward("train train.py:" + std::to_string(10 + part)));
+        losses.push_back(s.alloc(kScalar, s.user(20 + part)));
+        if (pair != Pair::kEach) continue;
+        model.backward(alive.back(), gradients);
+        alive.clear();
+      }
+      const uint64_t saved = pair == Pair::kJoined     ? s.alloc(kScalar, s.user(30))
+                             : pair == Pair::kCompared ? s.alloc(16384, s.user(30))
+                                                       : 0;
+      const uint64_t loss = s.alloc(kScalar, s.user(31));
+      const uint64_t state = pair == Pair::kChained ? s.alloc(6 * kMiB, 0) : 0;
+      for (; !alive.empty(); alive.pop_back()) model.backward(alive.back(), gradients);
+      for (const uint64_t block : {saved, loss, state}) {
+        if (block != 0) s.free(block);
+      }
+      if (pair == Pair::kChained) s.free(s.alloc(kMiB, 0));
+      model.step(gradients);
+      for (const uint64_t block : losses) s.free(block);
+    }
+  });
+}
+
+TEST(Causes, LossesOfTwoLinesSummed) {
+  const Trace summed = two_batches(Pair::kSummed);
+  EXPECT_EQ(summed.alarms(), (Ids{"accumulated_graphs"}));
+  const Finding f = summed.finding("accumulated_graphs");
+  ASSERT_FALSE(f.frames.empty());
+  EXPECT_EQ(f.frames[0], "work train.py:31");
+  expect_saves(f, summed, two_batches(Pair::kEach));
+  for (const Pair pair : {Pair::kEach, Pair::kJoined, Pair::kCompared, Pair::kChained}) {
+    EXPECT_EQ(two_batches(pair).alarms(), Ids{}) << static_cast<int>(pair);
+  }
+}
+
 // Its gradients are never freed: no optimizer knows them.
 enum class Teacher { kWithGradients, kWithout, kCleared };
 
