@@ -313,8 +313,8 @@ std::optional<Advice> look_at_largest(const DeviceEvidence& d, const FailedAlloc
   if (stack == 0) return std::nullopt;
   return Advice{
       "look_at_largest",
-      fmt::format("nothing stands out that could be given up; {} are of {}, more than of "
-                  "any other line: make them smaller, or free them earlier",
+      fmt::format("{} are of {}, more than of any other line: make them smaller, or free them "
+                  "earlier",
                   size_text(by_stack[stack]), place_of(d.process->names.stack_text(stack))),
       0};
 }
