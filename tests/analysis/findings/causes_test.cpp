@@ -33,14 +33,14 @@ class Model {
     for (const uint64_t bytes : kParameters) parameters_.push_back(s_.alloc(bytes, s_.setup()));
   }
 
-  Blocks forward(const std::string& caller) {
+  Blocks forward(const std::string& caller, uint64_t parts = 1) {
     Blocks kept;
     for (int i = 0; i < kLayers; ++i) {
-      kept.push_back(s_.alloc(8 * kMiB, s_.forward(1, caller)));
-      s_.free(s_.alloc(4 * kMiB, s_.forward(2, caller)));
-      kept.push_back(s_.alloc(8 * kMiB, s_.forward(3, caller)));
+      kept.push_back(s_.alloc(8 * kMiB / parts, s_.forward(1, caller)));
+      s_.free(s_.alloc(4 * kMiB / parts, s_.forward(2, caller)));
+      kept.push_back(s_.alloc(8 * kMiB / parts, s_.forward(3, caller)));
     }
-    kept.push_back(s_.alloc(6 * kMiB, s_.forward(9, caller)));
+    kept.push_back(s_.alloc(6 * kMiB / parts, s_.forward(9, caller)));
     return kept;
   }
 
@@ -216,7 +216,7 @@ TEST(Causes, AccumulationHeadsPipelinesAndRecurrencesAreNotSummedLosses) {
   }
 }
 
-enum class Pair { kSummed, kEach, kJoined, kCompared, kChained };
+enum class Pair { kSummed, kSmaller, kEach, kJoined, kCompared, kChained };
 
 // Two batches, each with its own lines for the pass and the loss. `kJoined`: by a function that
 // saves what it is computed from. `kCompared`: as are the results of both. `kChained`: the second
@@ -229,7 +229,9 @@ Trace two_batches(Pair pair) {
       Blocks gradients;
       Blocks losses;
       for (int part = 0; part < 2; ++part) {
-        alive.push_back(model.forward("train train.py:" + std::to_string(10 + part)));
+        const bool smaller = pair == Pair::kSmaller && part == 1;
+        alive.push_back(
+            model.forward("train train.py:" + std::to_string(10 + part), smaller ? 6 : 1));
         losses.push_back(s.alloc(kScalar, s.user(20 + part)));
         if (pair != Pair::kEach) continue;
         model.backward(alive.back(), gradients);
@@ -258,6 +260,7 @@ TEST(Causes, LossesOfTwoLinesSummed) {
   ASSERT_FALSE(f.frames.empty());
   EXPECT_EQ(f.frames[0], "work train.py:31");
   expect_saves(f, summed, two_batches(Pair::kEach));
+  EXPECT_EQ(two_batches(Pair::kSmaller).alarms(), (Ids{"accumulated_graphs"}));
   for (const Pair pair : {Pair::kEach, Pair::kJoined, Pair::kCompared, Pair::kChained}) {
     EXPECT_EQ(two_batches(pair).alarms(), Ids{}) << static_cast<int>(pair);
   }
