@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ranges>
 #include <set>
 #include <utility>
 
@@ -129,7 +128,8 @@ Preview PreviewMaker::preview() const {
 
 Preview PreviewMaker::make() const {
   Preview preview{start_ns_, end_ns_, {}};
-  for (Running running : std::views::values(devices_)) {
+  for (const auto& [device, last] : devices_) {
+    Running running = last;
     running.close();
     preview.curves.push_back(lifted(std::move(running.curve)));
   }
