@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bitset>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <string>
@@ -181,7 +182,9 @@ uint64_t count_left(const AllocationHistory& model, const Span& span,
     if (stack == 0) drop_set_up(model, span, line.held);
     if (line.held.size() < kParts / 2) continue;
     for (const uint32_t i : line.held) of_span += blocks.block_bytes(i);
-    if (stack != 0) line.held.insert(line.held.end(), line.before.begin(), line.before.end());
+    if (stack != 0) {
+      std::copy(line.before.begin(), line.before.end(), std::back_inserter(line.held));
+    }
     LeftByStack left{stack, 0, line.held.size()};
     for (const uint32_t i : line.held) {
       freed.leave_out_from(blocks[i], blocks.birth(i) + life);

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <cstddef>
+#include <cstring>
 #include <utility>
 
 namespace tidemark {
@@ -20,6 +21,21 @@ inline void unmap_pages(void* p, size_t bytes) noexcept {
   if (p != nullptr) ::munmap(p, bytes);
 }
 
+// Keeps the contents. nullptr if out of memory; then the old pages are as they were.
+inline void* grow_pages(void* p, size_t bytes, size_t more) noexcept {
+#if defined(__SANITIZE_THREAD__)
+  // ThreadSanitizer does not notice mremap and takes the pages for those of a previous owner.
+  void* const grown = map_pages(more);
+  if (grown == nullptr) return nullptr;
+  std::memcpy(grown, p, bytes);
+  unmap_pages(p, bytes);
+  return grown;
+#else
+  void* const grown = ::mremap(p, bytes, more, MREMAP_MAYMOVE);
+  return grown == MAP_FAILED ? nullptr : grown;
+#endif
+}
+
 // An array in separate pages, of a type for which all zeros is a valid value and that has no
 // destructor.
 template <typename T>
@@ -33,10 +49,10 @@ class PageArray {
   // Grows the capacity to `count` elements; keeps the contents. False if out of memory.
   bool reserve(size_t count) noexcept {
     if (count <= capacity_) return true;
-    void* const grown = data_ == nullptr ? map_pages(count * sizeof(T))
-                                         : ::mremap(data_, capacity_ * sizeof(T), count * sizeof(T),
-                                                    MREMAP_MAYMOVE);
-    if (grown == nullptr || grown == MAP_FAILED) return false;
+    void* const grown = data_ == nullptr
+                            ? map_pages(count * sizeof(T))
+                            : grow_pages(data_, capacity_ * sizeof(T), count * sizeof(T));
+    if (grown == nullptr) return false;
     data_ = static_cast<T*>(grown);
     capacity_ = count;
     return true;
