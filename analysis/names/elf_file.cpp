@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include "proto/base/descriptor.h"
@@ -76,8 +77,14 @@ std::string find_build_id(std::span<const uint8_t> notes) {
 
 bool is_function(const Elf64_Sym& symbol) {
   const int type = ELF64_ST_TYPE(symbol.st_info);
-  return (type == STT_FUNC || type == STT_GNU_IFUNC) && symbol.st_shndx != SHN_UNDEF &&
-         symbol.st_size != 0;
+  return (type == STT_FUNC || type == STT_GNU_IFUNC) && symbol.st_shndx != SHN_UNDEF;
+}
+
+// Hand-written code often has no size, as the start of programs in older C libraries; most of it is
+// short.
+uint64_t size_of(const Elf64_Sym& symbol) {
+  constexpr uint64_t kHandWritten = 64;
+  return symbol.st_size != 0 ? symbol.st_size : kHandWritten;
 }
 
 // The rank of a name among several for the same code: the one that callers use wins.
@@ -95,6 +102,7 @@ int standing(const Elf64_Sym& symbol) {
 }  // namespace
 
 struct ElfFile::Hit {
+  bool sized = false;  // the symbol says how long its function is
   uint64_t begin = 0;
   uint32_t name = 0;  // in the table's strings
   int standing = 0;   // 0: nothing found
@@ -216,12 +224,15 @@ void ElfFile::search(const Elf64_Shdr& table, std::span<const uint64_t> addresse
     for (const Elf64_Sym& symbol : symbols) {
       if (!is_function(symbol)) continue;
       auto it = std::lower_bound(addresses.begin(), addresses.end(), symbol.st_value);
-      for (; it != addresses.end() && *it - symbol.st_value < symbol.st_size; ++it) {
+      for (; it != addresses.end() && *it - symbol.st_value < size_of(symbol); ++it) {
         ++comparisons;
         Hit& hit = hits[static_cast<size_t>(it - addresses.begin())];
-        const std::pair candidate(symbol.st_value, standing(symbol));
-        if (hit.standing != 0 && candidate <= std::pair(hit.begin, hit.standing)) continue;
-        hit = {symbol.st_value, symbol.st_name, standing(symbol), &strings};
+        const bool sized = symbol.st_size != 0;
+        const std::tuple candidate(sized, symbol.st_value, standing(symbol));
+        if (hit.standing != 0 && candidate <= std::tuple(hit.sized, hit.begin, hit.standing)) {
+          continue;
+        }
+        hit = {sized, symbol.st_value, symbol.st_name, standing(symbol), &strings};
       }
     }
   }

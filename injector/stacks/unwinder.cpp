@@ -1,6 +1,7 @@
 #include "injector/stacks/unwinder.h"
 
 #include <atomic>
+#include <cstring>
 
 #include "injector/stacks/cfi.h"
 #include "injector/stacks/modules.h"
@@ -64,7 +65,7 @@ class Walker {
 
   // Moves to the caller. False at the end of the stack.
   bool up() {
-    if (!known_) return up_by_frame_pointer();
+    if (!known_) return up_from_signal() || up_by_frame_pointer();
     const bool interrupted = rules_.signal_frame;
     if (!step(module_->tables, rules_, memory_, registers_)) return false;
     exact_ = interrupted;
@@ -72,6 +73,32 @@ class Walker {
   }
 
  private:
+  // On aarch64 the kernel's code that ends a signal handler has no tables. The registers of what
+  // was interrupted are in the frame below the handler's: siginfo, then ucontext.
+  bool up_from_signal() {
+#if defined(__aarch64__)
+    constexpr uint32_t kEndOfHandler[] = {0xd2801168, 0xd4000001};  // mov x8, #139; svc #0
+    constexpr uint64_t kFirstRegister = 312;                        // x0 to x30, sp, pc
+    if (module_ == nullptr || registers_.pc % sizeof(uint32_t) != 0 ||
+        modules_.find(registers_.pc + sizeof kEndOfHandler - 1) != module_ ||
+        std::memcmp(reinterpret_cast<const void*>(registers_.pc), kEndOfHandler,
+                    sizeof kEndOfHandler) != 0) {
+      return false;
+    }
+    const uint64_t first = registers_.value[kStackRegister] + kFirstRegister;
+    Registers interrupted;
+    for (uint32_t i = 0; i < kRegisterCount; ++i) {
+      if (!memory_.read(first + 8 * i, interrupted.value[i])) return false;
+    }
+    if (!memory_.read(first + 8 * kRegisterCount, interrupted.pc)) return false;
+    registers_ = interrupted;
+    exact_ = true;
+    return true;
+#else
+    return false;
+#endif
+  }
+
   // Code without tables (generated at run time, hand-written) often keeps a frame pointer. It is
   // trusted only if it leads up the stack and into a known module.
   bool up_by_frame_pointer() {

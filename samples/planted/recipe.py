@@ -3,6 +3,8 @@
 Seeds come in blocks of fifty with a fixed mixture (21 healthy programs, 29 causes), shuffled, so
 that any few hundred seeds hold every cause several times.
 """
+from __future__ import annotations
+
 import dataclasses
 import random
 

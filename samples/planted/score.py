@@ -8,6 +8,8 @@ findings name the planted line, step counts, categories, and predicted against r
 --details adds a line per seed that is not entirely right, for seeds below 1,000 only: the others
 are for scoring, and nobody looks into them. Always exits with 0.
 """
+from __future__ import annotations
+
 import argparse
 import collections
 import concurrent.futures

@@ -1,4 +1,6 @@
 """The places of a training program that causes and habits fill with lines."""
+from __future__ import annotations
+
 import dataclasses
 
 SLOTS = ("imports", "constants", "helpers", "after_model", "setup", "epoch_begin", "step_begin",

@@ -35,3 +35,9 @@ extern "C" void named_code(uintptr_t* hidden, uintptr_t* exported, uintptr_t* me
   int (harbour::Buoy<long>::*ring)(long) const = &harbour::Buoy<long>::ring;
   __builtin_memcpy(member, &ring, sizeof *member);
 }
+
+asm(".text\n"
+    ".globl hand_written\n"
+    ".type hand_written, %function\n"
+    "hand_written:\n"
+    "  nop\n  nop\n  nop\n  nop\n  nop\n  nop\n  nop\n  nop\n");

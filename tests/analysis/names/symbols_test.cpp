@@ -176,6 +176,19 @@ TEST(Symbols, AStrippedModuleStillHasItsExports) {
   EXPECT_EQ(loaded.frames[1], std::string("libnamed_code_stripped.so") + offset);
 }
 
+TEST(Symbols, HandWrittenCodeMayHaveNoSize) {
+  const ScratchDirectory directory;
+  void* const library = ::dlopen(kWhole.c_str(), RTLD_NOW);
+  ASSERT_NE(library, nullptr) << ::dlerror();
+  link_map* map = nullptr;
+  ::dlinfo(library, RTLD_DI_LINKMAP, &map);
+  const uint64_t at = reinterpret_cast<uintptr_t>(::dlsym(library, "hand_written")) - map->l_addr;
+  write_trace(directory / "t.tmk", kWhole, build_id_of(kWhole), {at + 4, at + 4096});
+  const Loaded loaded = load(directory / "t.tmk", 2);
+  EXPECT_TRUE(loaded.frames[0].starts_with("hand_written ")) << loaded.frames[0];
+  EXPECT_FALSE(loaded.frames[1].starts_with("hand_written ")) << loaded.frames[1];
+}
+
 TEST(Symbols, AnotherBuildOfTheModuleIsNotUsed) {
   const ScratchDirectory directory;
   const std::string id = build_id_of(kWhole);

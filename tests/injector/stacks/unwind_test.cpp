@@ -136,8 +136,7 @@ TEST(CaptureUnwind, ContinuesThroughASignalHandler) {
   raise(SIGUSR2);
   sigaction(SIGUSR2, &before, nullptr);
   ASSERT_GT(g_in_handler.ours.size(), 6u);
-  // The last frames are main's callers, whatever comes before them.
-  EXPECT_EQ(g_in_handler.ours.back(), g_in_handler.theirs.back());
+  EXPECT_EQ(g_in_handler.ours, g_in_handler.theirs);
 }
 
 ucontext_t g_main_context;
@@ -492,7 +491,7 @@ TEST(CaptureModules, FindsTheRangeOfFunctionsByPrefix) {
   // By default the sanitizer's own function would be found.
   void* libc = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
   ASSERT_NE(libc, nullptr);
-  const auto inside = reinterpret_cast<uintptr_t>(dlsym(libc, "pthread_create"));
+  const auto inside = reinterpret_cast<uintptr_t>(dlsym(libc, "pthread_self"));
   EXPECT_GE(inside, range.begin);
   EXPECT_LT(inside, range.end);
 }
