@@ -43,10 +43,9 @@ class CheckElf(unittest.TestCase):
         self.assertRegex(result.stdout, r"^lib\.so: (x86_64|aarch64), glibc 2\.[0-9.]+, libc\.so\.6\n$")
 
     def test_a_newer_glibc_is_named_with_its_symbol(self):
-        # 2.32, and old enough to be in every glibc that builds tidemark today.
-        self.library('extern "C" const char* sigdescr_np(int); extern "C" const char* f() '
-                     '{ return sigdescr_np(1); }', "-lc")
-        self.refuses("lib.so needs sigdescr_np@GLIBC_2.32")
+        # In every glibc that builds tidemark.
+        self.library('extern "C" int gettid(); extern "C" int f() { return gettid(); }', "-lc")
+        self.refuses("lib.so needs gettid@GLIBC_2.30")
 
     def test_other_libraries_are_refused(self):
         other = self.tree.parent / "libother.so"
