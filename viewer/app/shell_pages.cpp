@@ -173,7 +173,10 @@ void Shell::draw_losses() {
     ImGui::SameLine();
     const float room = ImGui::GetContentRegionAvail().x - width_of(rest) - px(6);
     const std::string label = fitted(losses.front(), room) + rest + "###loss";
-    if (ImGui::Selectable(label.c_str())) selection_.requests.panel = FindingsPanel::kTitle;
+    if (ImGui::Selectable(label.c_str())) {
+      selection_.requests.panel = FindingsPanel::kTitle;
+      panels_.findings.show_losses();
+    }
     std::string all;
     for (const std::string& loss : losses) all += loss + "\n";
     explain(all.c_str());

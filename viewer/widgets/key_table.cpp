@@ -20,6 +20,7 @@ constexpr KeyLine kLines[] = {
     {"drag in the overview", "move the visible range"},
     {"click", "move the cursor here"},
     {"shift + drag", "measure duration, growth and peak"},
+    {"click on the number of a step", "measure this step, or the validation"},
     {"Z", "zoom to the measured range", {{Command::kZoomToMeasure, ImGuiKey_Z}}},
     {"left / right",
      "one event back or forward (with shift: 100)",

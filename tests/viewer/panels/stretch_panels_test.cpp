@@ -59,6 +59,19 @@ TEST_F(StretchPanels, AStepGrowsByWhatItAllocatesAndDoesNotFree) {
   }
 }
 
+// Also where there is no space for all.
+TEST_F(StretchPanels, SomeStepsAlwaysHaveTheirNumber) {
+  SyntheticOptions options;
+  options.events = 60'000;
+  open(options);
+  const Lane& lane = model().lanes[0];
+  const Steps& steps = model().steps_of(lane);
+  ASSERT_GT(steps.count(), 60U);
+  EXPECT_TRUE(reads("##lanes", "102030")) << read_window("##lanes");
+  EXPECT_EQ(model().comma_step(lane, steps.boundaries[17]), ", " + steps.name(17));
+  EXPECT_EQ(model().comma_step(lane, steps.boundaries[18] - 1), ", " + steps.name(17));
+}
+
 // Ranges are drawn below the curves: clicked along there until one is hit.
 TEST_F(StretchPanels, RangesCanBeClicked) {
   open();

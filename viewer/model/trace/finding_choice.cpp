@@ -94,8 +94,9 @@ std::vector<SameOoms> fold_ooms(const Model& model) {
   return out;
 }
 
-const Finding* finding_about(const Model& model, const OomPoint& oom) {
-  const Lane& lane = model.lanes[oom.lane];
+const Finding* finding_with_advice(const Model& model, uint32_t index) {
+  if (index >= model.lanes.size()) return nullptr;
+  const Lane& lane = model.lanes[index];
   const Process& process = model.process_of(lane).info;
   for (const Finding& f : model.report.findings) {
     if (f.severity == kInfo || f.advice.empty() || f.device != lane.device()) continue;

@@ -25,8 +25,8 @@ std::string place_text(const Report& report, const SameFindings& same);
 using SameOoms = std::vector<size_t>;
 std::vector<SameOoms> fold_ooms(const Model& model);
 
-// The finding with advice that is about the error's rank and device; null when there is none.
-const Finding* finding_about(const Model& model, const OomPoint& oom);
+// The finding with advice about the rank and device of a lane; null when there is none.
+const Finding* finding_with_advice(const Model& model, uint32_t lane);
 // Why there is no advice on a lane, and what shows more. `requested_bytes`: of the error it is
 // about.
 std::string why_no_advice(const Model& model, uint32_t lane, uint64_t requested_bytes = 0);

@@ -228,6 +228,13 @@ const Steps& Model::steps_of(const Lane& lane) const {
   return device == nullptr ? kNone : device->step_events;
 }
 
+std::string Model::comma_step(const Lane& lane, uint32_t event) const {
+  const Steps& steps = steps_of(lane);
+  if (steps.boundaries.size() < 2 || event < steps.boundaries.front()) return "";
+  const size_t step = steps.before_event(event);
+  return step < steps.count() ? ", " + steps.name(step) : "";
+}
+
 void Model::attach(const Insight& insight) {
   categories_known = insight.categories_known;
 }

@@ -113,6 +113,8 @@ struct Model : std::enable_shared_from_this<Model> {
   // Steps, phases, limit of a lane; null until the report is attached.
   const DeviceReport* report_of(const Lane& lane) const;
   const Steps& steps_of(const Lane& lane) const;
+  // ", step 17" at an event; empty outside of the steps.
+  std::string comma_step(const Lane& lane, uint32_t event) const;
   void attach(const Insight& insight);
   void attach(Report made);
 };

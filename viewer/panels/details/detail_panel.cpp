@@ -4,6 +4,7 @@
 #include <imgui.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "analysis/wording.h"
 #include "viewer/model/owner_names.h"
@@ -51,12 +52,15 @@ void DetailPanel::draw_facts(const Model& model, const Lane& lane, const Moment&
   } else {
     fact("category", category_text(model, lane, a.category), column);
   }
-  fact("allocated", a.seeded ? "before the recording began" : since(a.birth_ns()), column);
+  fact("allocated",
+       a.seeded ? "before the recording began"
+                : since(a.birth_ns()) + model.comma_step(lane, a.birth),
+       column);
   if (a.release == kNever) {
     fact("freed", "not before the recording ended", column);
   } else {
     const int64_t freed_ns = lane.memory->time_ns[a.release];
-    fact("freed", since(freed_ns), column);
+    fact("freed", since(freed_ns) + model.comma_step(lane, a.release), column);
     const std::string life = span_text(static_cast<double>(freed_ns - a.birth_ns()));
     fact("lifetime", a.seeded ? "longer than " + life : life, column);
     if (a.death == kNever) {
@@ -219,6 +223,9 @@ void DetailPanel::draw_measure(const Model& model, const Selection& selection) {
 
 void DetailPanel::draw(const Model& model, Selection& selection) {
   const bool lane = selection.cursor.lane() < model.lanes.size();
+  if (std::exchange(block_, selection.highlights.allocation) != selection.highlights.allocation) {
+    ImGui::SetScrollY(0);
+  }
   if (selection.highlights.activity) {
     const ActivityRef ref = *selection.highlights.activity;
     activity_.draw(model, selection, ref);

@@ -29,6 +29,7 @@ class DetailPanel {
   void draw_hole(const Model& model, Selection& selection);
   void draw_pin(const Model& model, Selection& selection, const char* where, uint32_t block);
 
+  std::optional<uint32_t> block_;  // when last drawn
   ActivityDetails activity_;
   StretchView stretch_;
 };

@@ -104,7 +104,9 @@ void FindingsPanel::draw_advice(const Model& model, const Finding& f, size_t ind
   if (f.advice.empty() && f.severity == kError) {
     const uint32_t lane = places_[index] ? places_[index]->lane : UINT32_MAX;
     ImGui::PushStyleColor(ImGuiCol_Text, paint(theme().dim));
-    text_wrapped(why_no_advice(model, lane));
+    const Finding* other = finding_with_advice(model, lane);
+    text_wrapped(other == nullptr ? why_no_advice(model, lane)
+                                  : fmt::format("See {} for what to change.", in_words(other->id)));
     ImGui::PopStyleColor();
   }
 }
@@ -190,7 +192,7 @@ void FindingsPanel::draw_oom(const Model& model, Selection& selection, const Sam
   text_in_colour(theme().accent,
                  fitted(model.text_of(lane).headline(oom.stack), ImGui::GetContentRegionAvail().x));
   if (oom.stack != 0) explain_lines(model.text_of(lane).names().stack_text(oom.stack));
-  const Finding* about = finding_about(model, oom);
+  const Finding* about = finding_with_advice(model, oom.lane);
   text_wrapped(about == nullptr ? why_no_advice(model, oom.lane, oom.requested_bytes)
                                 : fmt::format("Advice: see {} above.", in_words(about->id)));
   if (ImGui::Button("Show") || card_clicked()) {
@@ -201,6 +203,10 @@ void FindingsPanel::draw_oom(const Model& model, Selection& selection, const Sam
 }
 
 void FindingsPanel::draw_losses(const Model& model) {
+  if (scroll_frames_ > 0) {
+    --scroll_frames_;
+    ImGui::SetScrollHereY(0);
+  }
   const Card card("##losses", theme().warning);
   text_in_colour(theme().warning, "this trace is incomplete");
   for (const std::string& loss : model.losses) {

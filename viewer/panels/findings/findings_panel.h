@@ -27,6 +27,8 @@ class FindingsPanel {
   void set_wake(std::function<void()> wake) { wake_ = std::move(wake); }
   // A later trace may get the same address.
   void forget_trace();
+  // Scrolls to what the trace is missing.
+  void show_losses() { scroll_frames_ = 3; }
   // For pictures: a frame waits for what it shows.
   bool patient = false;
 
@@ -45,6 +47,7 @@ class FindingsPanel {
   std::vector<std::optional<FindingPlace>> places_;  // one per finding of the report
   std::vector<SameFindings> findings_;               // a card each
   std::vector<SameOoms> ooms_;
+  int scroll_frames_ = 0;  // left to bring what is missing into view
 };
 
 }  // namespace tidemark::view

@@ -26,7 +26,8 @@ void explain_block(const StackPicture& picture, const StackBand& band, const std
            : fmt::format("{}, requested {}", bytes, size_text(a.requested_bytes)));
   text(words.headline(a.stack, a.seeded));
   const auto at = [&](int64_t ns) { return instant_text(since_start(model, ns), model.span_ns()); };
-  std::string life = a.seeded ? "older than the recording" : "from " + at(a.birth_ns());
+  std::string life = a.seeded ? "older than the recording"
+                              : "from " + at(a.birth_ns()) + model.comma_step(lane, a.birth);
   life += a.death == kNever ? ", to the end"
           : a.seeded        ? ", until " + at(a.death_ns())
                      : ", for " + span_text(static_cast<double>(a.death_ns() - a.birth_ns()));
@@ -34,6 +35,7 @@ void explain_block(const StackPicture& picture, const StackBand& band, const std
                                ? owner_title(model.process_of(lane).names.string(a.metadata))
                                : category_text(model, lane, a.category);
   text_dim(fmt::format("{}   {}", kind, life));
+  text_dim(fmt::format("{:#x}", a.address));
   size_t shown = 0;
   for (const uint32_t frame : words.names().frames_of(a.stack)) {
     const std::string& line = words.frame(frame);

@@ -387,9 +387,7 @@ void StackPanel::draw_legend(const Model& model, Selection& selection,
                              const std::vector<Plot>& plots) {
   const Lane& lane = model.lanes[selection.cursor.lane()];
   const std::optional<LegendPair> peaks = peaks_to_list(model, selection.cursor, plots);
-  if (peaks) {
-    text_dim("at the peak of each step");
-  } else {
+  if (!peaks) {
     const MemoryTotals totals = lane.memory->totals_after(selection.cursor.event());
     text_dim(by_ == StackBy::kSegment ? fmt::format("reserved {}", size_text(totals.reserved))
                                       : fmt::format("allocated {}", size_text(totals.allocated)));
@@ -400,8 +398,9 @@ void StackPanel::draw_legend(const Model& model, Selection& selection,
                                                    : "in " + selection.highlights.measured);
     stretch_.draw(model, selection.cursor.lane(), *selection.highlights.measure, px(90));
     ImGui::Separator();
-    text_dim(peaks ? "at the peak of each step" : "at the cursor");
+    if (!peaks) text_dim("at the cursor");
   }
+  if (peaks) text_dim("at the peak of each step");
   legend.draw(model, selection.cursor, views_[0].shared_picture(), patient, peaks);
 }
 

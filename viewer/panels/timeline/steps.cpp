@@ -55,6 +55,25 @@ void draw_phases(const Model& model, const Lane& lane, const PlotArea& area, con
   }
 }
 
+// Every how many steps a number is drawn: 1 where most of them have space for their own, else 10,
+// 100 ...
+uint64_t numbered(const Model& model, const Lane& lane, const PlotArea& area, size_t first) {
+  const Steps& steps = model.steps_of(lane);
+  const auto begin = steps.boundaries.begin() + static_cast<std::ptrdiff_t>(first);
+  const auto after = std::partition_point(begin, steps.boundaries.end(), [&](uint32_t e) {
+    return time_of(model, lane, e) <= area.view.end;
+  });
+  const auto in_view = static_cast<size_t>(after - steps.boundaries.begin());
+  const float left = area.x(time_of(model, lane, steps.boundaries[first]));
+  const float right = area.x(time_of(model, lane, steps.boundaries[in_view - 1]));
+  if (in_view < first + 2) return 1;
+  const float mean = (right - left) / static_cast<float>(in_view - 1 - first);
+  const float wanted = width_of(fmt::format("{}", steps.number(in_view - 1))) + px(8);
+  uint64_t each = 1;
+  while (mean * static_cast<float>(each) < wanted && each < steps.boundaries.size()) each *= 10;
+  return each;
+}
+
 // Iterations as stripes where they are wide enough to see, with numbers where there is space.
 void draw_stripes(const Model& model, const Lane& lane, const PlotArea& area, const Strip& strip,
                   Labels& labels) {
@@ -67,10 +86,16 @@ void draw_stripes(const Model& model, const Lane& lane, const PlotArea& area, co
                            [&](uint32_t e) { return time_of(model, lane, e) < area.view.begin; }) -
       starts.begin());
   if (first > 0) --first;
+  const uint64_t each = numbered(model, lane, area, first);
   float drawn_to = -1e9F;
   for (size_t i = first; i < starts.size(); ++i) {
     const float x = area.x(time_of(model, lane, starts[i]));
     if (x > area.max.x) break;
+    const bool narrow = each > 1 && i + 1 < starts.size() && x >= area.min.x;
+    if (narrow && strip.text_y >= 0 && steps.number(i) % each == 0) {
+      labels.add(kStepLabel, {x + px(4), strip.text_y}, paint(theme().dim),
+                 fmt::format("{}", steps.number(i)), 0);
+    }
     if (x < drawn_to + px(3)) continue;  // the ticks would run together
     drawn_to = x;
     if (x >= area.min.x) {
@@ -83,7 +108,7 @@ void draw_stripes(const Model& model, const Lane& lane, const PlotArea& area, co
       draw.AddRectFilled({x, area.min.y}, {end, area.max.y},
                          paint(theme().dark ? Rgb{255, 255, 255} : Rgb{0, 0, 0}, 9));
     }
-    if (strip.text_y < 0) continue;
+    if (strip.text_y < 0 || each > 1) continue;
     const float left = std::max(x, area.min.x) + px(4);
     const float room = std::min(end, area.max.x) - left - px(4);
     std::string name = steps.name(i);

@@ -163,7 +163,10 @@ void TimelinePanel::draw_hover(const Model& model, uint32_t lane, const PlotArea
   const double share = static_cast<double>((x - area.min.x) / (area.max.x - area.min.x));
   const auto i =
       static_cast<uint32_t>(std::clamp(share * count, 0.0, static_cast<double>(count - 1)));
-  text(model.lanes[lane].name + "  at " + instant_text(area.time(x), area.view.span()));
+  uint32_t here = 0;
+  const bool known = model.lanes[lane].memory->event_at(absolute_ns(model, area.time(x)), here);
+  text(model.lanes[lane].name + "  at " + instant_text(area.time(x), area.view.span()) +
+       (known ? model.comma_step(model.lanes[lane], here) : ""));
   if (i < columns.first_known) {
     text_dim("before the first recorded allocation");
     if (const uint64_t used = model.lanes[lane].card_used_at(absolute_ns(model, area.time(x)));
@@ -183,6 +186,10 @@ void TimelinePanel::draw_hover(const Model& model, uint32_t lane, const PlotArea
   for (const Curve c : curves_of(l)) {
     const Column& v = columns.curves[static_cast<size_t>(c)][i];
     line(curve_colour(c), curve_name(c, l), v.min, v.max);
+    const Column& allocated = columns.curves[static_cast<size_t>(Curve::kAllocated)][i];
+    if (c == Curve::kRequested && v.max > allocated.max) {
+      text_dim("requested includes what is pending free");
+    }
   }
   const float width = (area.max.x - area.min.x) / static_cast<float>(count);
   const int64_t from = absolute_ns(model, area.time(area.min.x + width * static_cast<float>(i)));
