@@ -231,6 +231,17 @@ uint64_t saved_without(const AllocationHistory& model, uint32_t stack) {
   return without.saved_bytes();
 }
 
+std::optional<size_t> first_growing_step(const DeviceEvidence& d) {
+  if (d.steps.growing.empty() || older_growth(d) != 0) return std::nullopt;
+  const std::unordered_set<uint32_t> stacks = growing_stacks(d);
+  const uint32_t last = d.steps.boundaries[d.steps.window_last + 1] - 1;
+  for (const Allocation& a : d.model->allocations) {
+    if (a.seeded || !stacks.contains(a.stack) || a.release <= last) continue;
+    if (a.birth >= d.steps.boundaries.front()) return d.steps.before_event(a.birth);
+  }
+  return std::nullopt;
+}
+
 std::optional<uint64_t> steps_until_full(const DeviceEvidence& d) {
   // The others on a shared card may grow as well.
   if (!grows(d) || d.limit.bytes == 0 || d.ran_out() || d.shares_card) return std::nullopt;

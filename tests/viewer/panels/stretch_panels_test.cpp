@@ -62,7 +62,7 @@ TEST_F(StretchPanels, AStepGrowsByWhatItAllocatesAndDoesNotFree) {
 // Also where there is no space for all.
 TEST_F(StretchPanels, SomeStepsAlwaysHaveTheirNumber) {
   SyntheticOptions options;
-  options.events = 60'000;
+  options.events = 400'000;
   open(options);
   const Lane& lane = model().lanes[0];
   const Steps& steps = model().steps_of(lane);

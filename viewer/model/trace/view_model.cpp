@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "analysis/insight/outside_history.h"
@@ -15,12 +16,23 @@ namespace tidemark::view {
 
 namespace {
 
-std::string process_name(const TraceModel& trace, uint32_t index) {
+// Empty if a recorder named it, which chooses host and pid.
+std::string name_of_file(const TraceReader* reader, uint64_t pid) {
+  if (reader == nullptr) return "";
+  std::string name = std::filesystem::path(reader->path()).stem().string();
+  return name.ends_with(fmt::format("-{}", pid)) ? "" : name;
+}
+
+std::string process_name(const Model& model, uint32_t index) {
+  const TraceModel& trace = model.trace;
   const Process& info = trace.processes[index].info;
   if (info.rank >= 0 && (info.world_size > 1 || trace.processes.size() > 1)) {
     return fmt::format("rank {}, ", info.rank);
   }
   if (trace.processes.size() < 2) return "";
+  const bool file_each = model.source != nullptr && model.source->readers.size() > 1;
+  const std::string file = file_each ? name_of_file(model.rows[index].reader, info.pid) : "";
+  if (!file.empty()) return file + ", ";
   if (info.pid != 0) return fmt::format("pid {}, ", info.pid);
   return fmt::format("process {}, ", index + 1);
 }
@@ -48,13 +60,13 @@ bool has_private_pool(const AllocationHistory& memory) {
                      [](const SegmentChange& c) { return c.pool != 0; });
 }
 
-Lane make_lane(const TraceModel& trace, uint32_t index, const AllocationHistory& memory,
+Lane make_lane(const Model& model, uint32_t index, const AllocationHistory& memory,
                bool of_driver) {
-  const ProcessModel& process = trace.processes[index];
+  const ProcessModel& process = model.trace.processes[index];
   Lane lane{.process = index,
             .memory = &memory,
             .of_driver = of_driver,
-            .name = process_name(trace, index) + fmt::format("cuda:{}", memory.device),
+            .name = process_name(model, index) + fmt::format("cuda:{}", memory.device),
             .card = "",
             .total_bytes = 0,
             .curves = MinMaxPyramid(memory),
@@ -115,7 +127,7 @@ void add_lanes(Model& model, uint32_t index) {
           std::make_unique<const AllocationHistory>(history_of_driver(process.driver, device)));
       memory = model.driver_models.back().get();
     }
-    model.lanes.push_back(make_lane(model.trace, index, *memory, of_driver));
+    model.lanes.push_back(make_lane(model, index, *memory, of_driver));
   }
 }
 
@@ -179,12 +191,12 @@ std::vector<char16_t> characters_of(const TraceModel& trace) {
 }
 
 // What the report says about the ranks.
-std::vector<std::string> losses_in(const TraceModel& trace, const Report& report) {
+std::vector<std::string> losses_in(const Model& model, const Report& report) {
   std::vector<std::string> out = killed_lines(report);
   // A report of the whole trace lists its processes in the trace's order.
   for (uint32_t i = 0; i < report.ranks.size(); ++i) {
     const RankReport& rank = report.ranks[i];
-    const std::string process = process_name(trace, i);
+    const std::string process = process_name(model, i);
     if (rank.loss.events_dropped != 0) {
       out.push_back(fmt::format("{}{} dropped while recording", process,
                                 counted(rank.loss.events_dropped, "event")));
@@ -242,7 +254,7 @@ void Model::attach(const Insight& insight) {
 void Model::attach(Report made) {
   report = std::move(made);
   report_ready = true;
-  for (std::string& loss : losses_in(trace, report)) losses.push_back(std::move(loss));
+  for (std::string& loss : losses_in(*this, report)) losses.push_back(std::move(loss));
 }
 
 size_t Model::oom_to_show() const {
@@ -315,7 +327,7 @@ std::unique_ptr<Model> prepare_model(TraceModel trace, const std::vector<std::st
     }
     if (const uint64_t left_out = model->activity.back().left_out; left_out != 0) {
       model->losses.push_back(fmt::format("{}not drawn because they overlap too deeply: {}",
-                                          process_name(model->trace, p),
+                                          process_name(*model, p),
                                           counted(left_out, "activity span")));
     }
     if (const MarkLanes& marks = model->marks.back(); marks.unmatched_ends + marks.left_out != 0) {

@@ -64,9 +64,9 @@ uint64_t numbered(const Model& model, const Lane& lane, const PlotArea& area, si
     return time_of(model, lane, e) <= area.view.end;
   });
   const auto in_view = static_cast<size_t>(after - steps.boundaries.begin());
+  if (in_view < first + 2) return 1;
   const float left = area.x(time_of(model, lane, steps.boundaries[first]));
   const float right = area.x(time_of(model, lane, steps.boundaries[in_view - 1]));
-  if (in_view < first + 2) return 1;
   const float mean = (right - left) / static_cast<float>(in_view - 1 - first);
   const float wanted = width_of(fmt::format("{}", steps.number(in_view - 1))) + px(8);
   uint64_t each = 1;

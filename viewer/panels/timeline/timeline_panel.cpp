@@ -163,10 +163,10 @@ void TimelinePanel::draw_hover(const Model& model, uint32_t lane, const PlotArea
   const double share = static_cast<double>((x - area.min.x) / (area.max.x - area.min.x));
   const auto i =
       static_cast<uint32_t>(std::clamp(share * count, 0.0, static_cast<double>(count - 1)));
-  uint32_t here = 0;
-  const bool known = model.lanes[lane].memory->event_at(absolute_ns(model, area.time(x)), here);
+  uint32_t hovered = 0;
+  const bool known = model.lanes[lane].memory->event_at(absolute_ns(model, area.time(x)), hovered);
   text(model.lanes[lane].name + "  at " + instant_text(area.time(x), area.view.span()) +
-       (known ? model.comma_step(model.lanes[lane], here) : ""));
+       (known ? model.comma_step(model.lanes[lane], hovered) : ""));
   if (i < columns.first_known) {
     text_dim("before the first recorded allocation");
     if (const uint64_t used = model.lanes[lane].card_used_at(absolute_ns(model, area.time(x)));
