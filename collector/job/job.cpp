@@ -208,8 +208,7 @@ void find_jobs_without_ranks(std::span<const JobMember> members, std::set<std::s
   if (others.empty()) return;
   check.job = *others.begin();
   if (others.size() > 1) {
-    check.notes.push_back(
-        fmt::format("recordings of {} different jobs are read together", others.size()));
+    check.notes.push_back(fmt::format("recordings of {} jobs are read together", others.size()));
   }
   others.erase(check.job);
 }
