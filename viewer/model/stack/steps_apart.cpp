@@ -17,6 +17,18 @@ std::optional<uint64_t> peak_bytes(const Model& model, const Lane& lane, uint32_
   return lane.memory->totals_after(*event).allocated;
 }
 
+// What the report says of the growth of one rank, in its own times.
+std::string own_growth(const Model& model, const Lane& lane) {
+  const Process& process = model.process_of(lane).info;
+  for (const Finding& f : model.report.findings) {
+    const bool grows = f.id == "creep" || f.id == "retained_graph";
+    if (grows && f.device == lane.device() && f.concerns(process.rank, process.pid)) {
+      return f.summary;
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 std::optional<StepsApart> steps_apart(const Model& model, const Lane& lane, const Lane& other) {
@@ -44,7 +56,11 @@ std::optional<StepsApart> steps_apart(const Model& model, const Lane& lane, cons
 
 std::string since_which_step(const Model& model, const Lane& lane, const Lane& other) {
   const auto apart = steps_apart(model, lane, other);
-  if (!apart) return "since when cannot be told: the clocks of the ranks are not known";
+  if (!apart) {
+    const std::string growth = own_growth(model, lane);
+    return growth.empty() ? "since when cannot be told: the clocks of the ranks are not known"
+                          : fmt::format("of {} alone: {}", lane.name, growth);
+  }
   const auto [mine, theirs] = size_texts(apart->bytes, apart->other_bytes);
   return fmt::format("{} is above {} from {} on: {} against {} at the peaks of that step",
                      lane.name, other.name, model.steps_of(lane).name(apart->first), mine, theirs);
