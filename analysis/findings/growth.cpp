@@ -6,6 +6,7 @@
 #include <map>
 #include <unordered_map>
 #include <unordered_set>
+#include <vector>
 
 #include "analysis/history/rehearsal.h"
 #include "analysis/names/module_stacks.h"
@@ -231,15 +232,47 @@ uint64_t saved_without(const AllocationHistory& model, uint32_t stack) {
   return without.saved_bytes();
 }
 
-std::optional<size_t> first_growing_step(const DeviceEvidence& d) {
-  if (d.steps.growing.empty() || older_growth(d) != 0) return std::nullopt;
+namespace {
+// After each step, from the one before the first on: the bytes of the lines that grow.
+std::vector<uint64_t> held_after_steps(const DeviceEvidence& d) {
   const std::unordered_set<uint32_t> stacks = growing_stacks(d);
-  const uint32_t last = d.steps.boundaries[d.steps.window_last + 1] - 1;
+  const Steps& steps = d.steps;
+  const auto first_end_after = [&](uint32_t event) {
+    return static_cast<size_t>(
+        std::upper_bound(steps.boundaries.begin(), steps.boundaries.end(), event) -
+        steps.boundaries.begin());
+  };
+  std::vector<uint64_t> change(size_t{steps.window_last} + 3, 0);  // modulo 2^64
   for (const Allocation& a : d.model->allocations) {
-    if (a.seeded || !stacks.contains(a.stack) || a.release <= last) continue;
-    if (a.birth >= d.steps.boundaries.front()) return d.steps.before_event(a.birth);
+    if (!stacks.contains(a.stack)) continue;
+    change[std::min(first_end_after(a.birth), change.size() - 1)] += a.block_bytes;
+    change[std::min(first_end_after(a.release), change.size() - 1)] -= a.block_bytes;
   }
-  return std::nullopt;
+  for (size_t i = 1; i < change.size(); ++i) change[i] += change[i - 1];
+  change.pop_back();
+  return change;
+}
+}  // namespace
+
+std::optional<FirstGrowth> first_growth(const DeviceEvidence& d) {
+  if (d.steps.growing.empty() || !d.steps.before || older_growth(d) != 0) return std::nullopt;
+  const std::vector<uint64_t> held = held_after_steps(d);
+  if (held.back() <= held.front()) return std::nullopt;
+  size_t kept = 1;  // until then nothing was
+  while (held[kept] <= held.front()) ++kept;
+  // Or the level stayed as it was up to a bend, where it is farthest below a steady rise.
+  const double rise = static_cast<double>(held.back() - held.front());
+  const auto below = [&](size_t i) {
+    return static_cast<double>(i) * rise / static_cast<double>(held.size() - 1) +
+           static_cast<double>(held.front()) - static_cast<double>(held[i]);
+  };
+  size_t bend = kept;
+  for (size_t i = kept; i < held.size(); ++i) bend = below(i) > below(bend) ? i : bend;
+  const double before_bend = static_cast<double>(held[bend]) - static_cast<double>(held[kept]);
+  // It may have begun before the history.
+  if (d.model->seeded_blocks != 0 && kept <= 2) return std::nullopt;
+  const bool bends = bend != kept && below(bend) > 0.1 * rise && before_bend <= 0.1 * rise;
+  return FirstGrowth{d.steps.number(bends ? bend : kept - 1), !bends};
 }
 
 std::optional<uint64_t> steps_until_full(const DeviceEvidence& d) {

@@ -31,8 +31,13 @@ std::string advice_on_replacing(std::string_view places);
 uint64_t saved_without(const AllocationHistory& model, uint32_t stack);
 // The peak bytes saved if what grows had been freed when it is not needed any more.
 uint64_t saved_by_letting_go(const DeviceEvidence& d, Keep keep);
-// The step that allocated the oldest block of what grows; nothing: before the history began.
-std::optional<size_t> first_growing_step(const DeviceEvidence& d);
+// The step, counted from the beginning of the run, from which on memory grows.
+struct FirstGrowth {
+  uint64_t step = 0;
+  bool exact = false;  // before it, the lines that grow kept nothing beyond a step
+};
+// Nothing: not known, or before the history began.
+std::optional<FirstGrowth> first_growth(const DeviceEvidence& d);
 // After how many more steps the device will be full at this rate; nothing: not foreseeable.
 std::optional<uint64_t> steps_until_full(const DeviceEvidence& d);
 // That step, counted from the beginning of the run; 0: not foreseeable or, in a kept window, how

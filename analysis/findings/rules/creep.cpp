@@ -45,26 +45,28 @@ bool frees_some_growth(const DeviceEvidence& d) {
                      });
 }
 
-// ", from step 12 on"; empty if it is not known.
-std::string since_text(const Steps& steps, std::optional<size_t> first) {
-  if (!first || !steps.before) return "";
-  return steps.number(*first) == 0 ? ", from the first one on"
-                                   : fmt::format(", from {} on", steps.name(*first));
+// ", from step 12 on"; empty if it is not known. What follows the step of the optimizer counts as
+// part of the next step.
+std::string since_text(const std::optional<FirstGrowth>& first) {
+  if (!first) return "";
+  return first->step <= 1 ? ", from the first one on"
+                          : fmt::format(", from {}step {} on", first->exact ? "" : "about ",
+                                        grouped(first->step));
 }
 
 Finding creep(const DeviceEvidence& d, std::string_view whose) {
   const auto per_step = static_cast<uint64_t>(d.steps.growth_bytes_per_step);
   const uint64_t full = full_at_step(d);
-  const std::optional<size_t> first = first_growing_step(d);
+  const std::optional<FirstGrowth> first = first_growth(d);
   std::string summary =
       step_word(d) == "step"
           ? fmt::format("memory{} grows by {} per step{}{}", whose, size_text(per_step),
-                        since_text(d.steps, first), full_text(d))
+                        since_text(first), full_text(d))
           : fmt::format("memory{} grows by {} each time the program repeats its allocations{}",
                         whose, size_text(per_step), full_text(d));
   Finding f = d.finding("creep", d.ran_out() && grows(d) ? kError : kWarning, std::move(summary));
   f.evidence = {{"growth_bytes_per_step", per_step}, {"steps", d.steps.count()}};
-  if (first && d.steps.before) f.evidence.emplace_back("since_step", d.steps.number(*first));
+  if (first) f.evidence.emplace_back("since_step", first->step);
   if (full != 0) f.evidence.emplace_back("full_at_step", full);
   if (!d.steps.growing.empty()) {
     const StackGrowth& most = d.steps.growing.front();

@@ -44,6 +44,29 @@ TEST(LeakLines, TemporariesOfTheSameLineAreNotPartOfIt) {
   EXPECT_EQ(evidence_of(f, "held_blocks"), 20U);
 }
 
+// A line that leaks from a step on; `newest`: before that it keeps its newest block only.
+TEST(LeakLines, TheStepInWhichTheGrowthBegan) {
+  const auto summary = [](int from, bool newest) {
+    const Trace trace([=](Story& s, uint32_t) {
+      Training t(s, {});
+      uint64_t last = 0;
+      for (int i = 0; i < 40; ++i) {
+        if (i >= from || newest) {
+          if (i < from && last != 0) s.free(last);
+          last = s.alloc(4 * kMiB, s.user(77));
+        }
+        t.step();
+      }
+    });
+    return trace.finding("creep").summary;
+  };
+  EXPECT_NE(summary(0, false).find("per step, from the first one on"), std::string::npos)
+      << summary(0, false);
+  EXPECT_NE(summary(12, false).find("from step 12 on"), std::string::npos) << summary(12, false);
+  EXPECT_NE(summary(12, true).find("from about step 12 on"), std::string::npos)
+      << summary(12, true);
+}
+
 // torch.cat onto a history: the newest block holds everything, and at the peak the old one is
 // there, too.
 TEST(LeakLines, ABlockThatIsReplacedByLargerOnes) {
