@@ -25,9 +25,11 @@ class StackBuilder {
   void build() {
     out_->group_highest.assign(groups_->count, 0);
     alone_.assign(groups_->count, 0);
+    stays_.assign(groups_->count, false);
     choose_groups();
     if (options_->blocks_alone && !groups_->are_segments()) find_blocks();
     sort_blocks();
+    if (!options_->by_group && !groups_->are_segments()) find_rests_that_stay();
     add_group_bands();
     out_->starts.push_back(0);
     GroupTotals::Reader reader(*totals_);
@@ -42,6 +44,8 @@ class StackBuilder {
   uint64_t height_of(const GroupTotals::Reader& reader, uint32_t group) const {
     return groups_->are_segments() ? reader.reserved(group) : reader.bytes(group);
   }
+
+  bool is_below(uint32_t group) const { return stays_[group] && shown_[group] && !hidden(group); }
 
   bool has_few_groups() const { return groups_->count <= kFewGroups; }
 
@@ -128,6 +132,34 @@ class StackBuilder {
     });
   }
 
+  uint64_t rest_of(const GroupTotals::Reader& reader, uint32_t group) const {
+    const uint64_t height = height_of(reader, group);
+    return height - std::min(alone_[group], height);
+  }
+
+  // Those that only grow: all their falls together are a small part of their height.
+  void find_rests_that_stay() {
+    std::vector<uint64_t> last(groups_->count, 0);
+    std::vector<uint64_t> highest(groups_->count, 0);
+    std::vector<uint64_t> fallen(groups_->count, 0);
+    GroupTotals::Reader reader(*totals_);
+    for (uint32_t c = 0; c < out_->count(); ++c) {
+      if (out_->samples.events[c] == kNoSample) continue;
+      reader.move_to(out_->samples.events[c]);
+      move_blocks(c);
+      for (uint32_t g = 0; g < groups_->count; ++g) {
+        const uint64_t rest = rest_of(reader, g);
+        fallen[g] += last[g] - std::min(rest, last[g]);
+        highest[g] = std::max(highest[g], rest);
+        last[g] = rest;
+      }
+    }
+    for (uint32_t g = 0; g < groups_->count; ++g) stays_[g] = fallen[g] <= highest[g] / 4;
+    active_.clear();
+    next_ = 0;
+    std::fill(alone_.begin(), alone_.end(), 0);
+  }
+
   void add_group_bands() {
     const auto add = [&](BandKind kind, uint32_t group) {
       StackBand band;
@@ -181,13 +213,13 @@ class StackBuilder {
 
   // What has no band of its own.
   void put_rest(uint32_t group, const GroupTotals::Reader& reader) {
-    const uint64_t height = height_of(reader, group);
     if (groups_->are_segments()) {
+      const uint64_t height = height_of(reader, group);
       const uint64_t used = std::min(reader.bytes(group), height);
       put(first_rest_ + group, used);
       put(first_free_ + group, height - used);
     } else {
-      put(first_rest_ + group, height - std::min(alone_[group], height));
+      put(first_rest_ + group, rest_of(reader, group));
     }
   }
 
@@ -225,9 +257,14 @@ class StackBuilder {
         put(active_[next], bytes_of(out_->bands[active_[next]]));
       }
     };
-    if (!options_->by_group) put_blocks_while([](const StackBand&) { return true; });
+    if (!options_->by_group) {
+      for (uint32_t g = 0; g < groups_->count; ++g) {
+        if (is_below(g)) put_rest(g, reader);
+      }
+      put_blocks_while([](const StackBand&) { return true; });
+    }
     for (uint32_t g = 0; g < groups_->count; ++g) {
-      if (hidden(g)) continue;
+      if (hidden(g) || is_below(g)) continue;
       if (options_->by_group) {
         put_blocks_while([&](const StackBand& band) { return band.group == g; });
       }
@@ -250,6 +287,7 @@ class StackBuilder {
   const StackOptions* options_;
   StackedColumns* out_;
   std::vector<bool> shown_;         // groups with bands
+  std::vector<bool> stays_;         // groups whose rest is at the bottom
   std::vector<uint32_t> begin_at_;  // blocks by their first column
   size_t next_ = 0;                 // in begin_at_
   std::vector<uint32_t> active_;    // bands of blocks, in stacking order

@@ -51,6 +51,12 @@ struct Steps {
   std::vector<uint32_t> boundaries_in(const AllocationHistory& from,
                                       const AllocationHistory& other) const;
   uint32_t count() const { return static_cast<uint32_t>(levels.size()); }
+  // Of a history with that many events: one more if there are events after the whole steps. It was
+  // not finished, perhaps because memory ran out.
+  uint32_t begun(uint32_t events) const {
+    const bool more = count() != 0 && boundaries.size() > count() && boundaries[count()] < events;
+    return count() + (more ? 1 : 0);
+  }
   // Of the run. Where it is not known how many came before a kept window, those of the window are
   // counted from 0, and the name says so.
   uint64_t number(size_t step) const { return before.value_or(0) + step; }

@@ -17,6 +17,7 @@
 #include "proto/base/byte_sink.h"
 #include "proto/write/trace_writer.h"
 #include "tests/support/scratch_directory.h"
+#include "tests/support/story.h"
 #include "tests/support/synthetic_trace.h"
 #include "tests/support/toy_allocator.h"
 #include "viewer/model/stack/stack_index.h"
@@ -72,19 +73,26 @@ Expected brute(const AllocationHistory& memory, const BlockGroups& groups,
   return out;
 }
 
-// What is summed is above the blocks of its group, or of all; the groups that share a band are
-// above everything.
+// What is summed is above the blocks of its group, or above or below those of all; the groups that
+// share a band are above everything.
 void expect_order(const StackedColumns& stack, uint32_t column, bool by_group) {
   uint32_t group = 0;
   bool rest = false;
   bool others = false;
+  bool blocks = by_group;  // seen so far
   for (uint32_t k = stack.starts[column]; k < stack.starts[column + 1]; ++k) {
     const StackBand& band = stack.bands[stack.slice_bands[k]];
     ASSERT_FALSE(others);
     others = band.kind == BandKind::kOthers;
     if (others) continue;
     if (by_group && band.group != group) rest = false;
-    if (by_group || band.kind == BandKind::kRest) {
+    if (!blocks && band.kind == BandKind::kBlock) {
+      blocks = true;
+      rest = false;
+      group = 0;
+    }
+    // Above and below a column without blocks is the same.
+    if (by_group || (blocks && band.kind == BandKind::kRest)) {
       ASSERT_GE(band.group, group);
       group = band.group;
     }
@@ -373,6 +381,46 @@ TEST(Stack, OrderIsThatOfBirth) {
       }
     }
   }
+}
+
+// Many small blocks stay and many come and go, above and below a large one that was there first.
+TEST(Stack, SmallBlocksThatStayAreAtTheBottom) {
+  const Trace trace([](Story& s, uint32_t) {
+    s.alloc(64 * kMiB, s.user(1));
+    for (int step = 0; step < 20; ++step) {
+      std::vector<uint64_t> passing;
+      for (int i = 0; i < 8; ++i) passing.push_back(s.alloc(2 * kMiB, s.user(3)));
+      s.alloc(2 * kMiB, s.user(2));
+      for (const uint64_t block : passing) s.free(block);
+    }
+  });
+  const AllocationHistory& memory = trace.model().processes[0].framework[0];
+  const BlockGroups groups = by_stack(memory);
+  StackOptions options;
+  options.by_group = false;
+  options.least_bytes = 32 * kMiB;
+  std::vector<uint32_t> edges(memory.event_count() + 1);
+  std::iota(edges.begin(), edges.end(), 0U);
+  const StackedColumns stack =
+      stack_columns(memory, LifeTree(memory), groups, GroupTotals(memory, groups),
+                    highest_in_columns(memory, Curve::kAllocated, edges), options);
+  const uint32_t column = stack.count() - 4;
+  std::vector<uint32_t> stacks;  // from the bottom
+  for (uint32_t k = stack.starts[column]; k < stack.starts[column + 1]; ++k) {
+    const StackBand& band = stack.bands[stack.slice_bands[k]];
+    for (uint32_t b = 0; b < memory.allocations.size(); ++b) {
+      if (groups.of(memory, b) != band.group) continue;
+      stacks.push_back(memory.allocations.stack(b));
+      break;
+    }
+  }
+  const auto of = [&](uint64_t bytes, size_t nth) {
+    for (const Allocation& a : memory.allocations) {
+      if (a.block_bytes == bytes && nth-- == 0) return a.stack;
+    }
+    return 0U;
+  };
+  EXPECT_EQ(stacks, (std::vector<uint32_t>{of(2 * kMiB, 8), of(64 * kMiB, 0), of(2 * kMiB, 0)}));
 }
 
 // Two modules that allocate in the same line, of which one has a parameter, and a block of none.

@@ -396,6 +396,28 @@ TEST_F(StackPanelTest, TheCursorStartsInTheSecondStep) {
   EXPECT_EQ(selection().cursor.event(), peak) << "a time was asked for";
 }
 
+// The step in which memory ran out is the one to look at; what follows the last step is not.
+TEST(StepPair, AnUnfinishedStepIsFoundIfItIsTheHighest) {
+  const auto unlike = [](uint64_t last_bytes) {
+    const Trace trace([last_bytes](Story& s, uint32_t) {
+      for (int step = 0; step < 9; ++step) {
+        const uint64_t block = s.alloc((step == 4 ? 130 : 100) * kMiB, s.user(2));
+        s.free(block);
+      }
+      s.alloc(last_bytes, s.user(2));
+    });
+    const AllocationHistory& memory = trace.model().processes[0].framework[0];
+    Steps steps;
+    for (const Allocation& a : memory.allocations) steps.boundaries.push_back(a.birth);
+    steps.levels.resize(steps.boundaries.size() - 1);
+    EXPECT_EQ(steps.begun(memory.event_count()), 10U);
+    const auto pair = steps_to_compare(memory, MinMaxPyramid(memory), steps);
+    return pair ? pair->unlike : 0;
+  };
+  EXPECT_EQ(unlike(400 * kMiB), 9U);
+  EXPECT_EQ(unlike(20 * kMiB), 4U);
+}
+
 // What is reserved tells of earlier steps, not of this one.
 TEST(StepPair, IsNotMisledByWhatIsReserved) {
   const Trace trace([](Story& s, uint32_t) {

@@ -113,6 +113,14 @@ std::optional<StepPair> steps_to_compare(const AllocationHistory& memory,
     chosen.push_back(i);
     traits.push_back(traits_of(curves, first, last));
   }
+  if (const uint32_t last = steps.count(); steps.begun(memory.event_count()) > last) {
+    const auto [first, end] = events_of(memory, steps, last);
+    const Traits of = traits_of(curves, first, end);
+    if (std::all_of(traits.begin(), traits.end(), [&](const Traits& t) { return of[0] > t[0]; })) {
+      chosen.push_back(last);
+      traits.push_back(of);
+    }
+  }
   if (chosen.size() < 2) return std::nullopt;
   // The ordinary one is nearest to the medians of all.
   Traits middle{};

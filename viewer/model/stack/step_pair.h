@@ -19,7 +19,8 @@ struct StepPair {
 };
 
 // Compares the highest and lowest level of each step and what it keeps. The first step is unlike
-// all others and chosen only where there are two. None: fewer than two steps.
+// all others and chosen only where there are two; one that was not finished, only if it is higher
+// than all others. None: fewer than two steps.
 std::optional<StepPair> steps_to_compare(const AllocationHistory& memory,
                                          const MinMaxPyramid& curves, const Steps& steps);
 

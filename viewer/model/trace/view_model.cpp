@@ -244,7 +244,7 @@ std::string Model::comma_step(const Lane& lane, uint32_t event) const {
   const Steps& steps = steps_of(lane);
   if (steps.boundaries.size() < 2 || event < steps.boundaries.front()) return "";
   const size_t step = steps.before_event(event);
-  return step < steps.count() ? ", " + steps.name(step) : "";
+  return step < steps.begun(lane.memory->event_count()) ? ", " + steps.name(step) : "";
 }
 
 void Model::attach(const Insight& insight) {

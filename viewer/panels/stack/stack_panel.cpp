@@ -94,8 +94,9 @@ std::vector<StackPanel::Plot> StackPanel::plots_of(const Model& model, const Sel
     if (pair_of_ != &lane || !pair_) {
       pair_of_ = &lane;
       titled_.reset();
-      const bool known = options.pair && options.pair->ordinary < model.steps_of(lane).count() &&
-                         options.pair->unlike < model.steps_of(lane).count();
+      const uint32_t begun = model.steps_of(lane).begun(lane.memory->event_count());
+      const bool known =
+          options.pair && options.pair->ordinary < begun && options.pair->unlike < begun;
       pair_ =
           known ? options.pair : steps_to_compare(*lane.memory, lane.curves, model.steps_of(lane));
       step_view_ = {};

@@ -66,7 +66,7 @@ void draw_colouring(ColourBy& by) {
 }
 
 void draw_step_choice(const Model& model, const Lane& lane, StepPair& pair) {
-  const int last = static_cast<int>(model.steps_of(lane).count()) - 1;
+  const int last = static_cast<int>(model.steps_of(lane).begun(lane.memory->event_count())) - 1;
   const auto choose = [&](const char* id, uint32_t& step) {
     int value = static_cast<int>(step);
     flow(px(100));

@@ -164,7 +164,9 @@ void TimelinePanel::draw_hover(const Model& model, uint32_t lane, const PlotArea
   const auto i =
       static_cast<uint32_t>(std::clamp(share * count, 0.0, static_cast<double>(count - 1)));
   uint32_t hovered = 0;
-  const bool known = model.lanes[lane].memory->event_at(absolute_ns(model, area.time(x)), hovered);
+  const AllocationHistory& memory = *model.lanes[lane].memory;
+  const bool known = memory.event_at(absolute_ns(model, area.time(x)), hovered) &&
+                     hovered + 1 < memory.event_count();
   text(model.lanes[lane].name + "  at " + instant_text(area.time(x), area.view.span()) +
        (known ? model.comma_step(model.lanes[lane], hovered) : ""));
   if (i < columns.first_known) {
