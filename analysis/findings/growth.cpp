@@ -254,8 +254,12 @@ std::vector<uint64_t> held_after_steps(const DeviceEvidence& d) {
 }
 }  // namespace
 
+bool grew_before_history(const DeviceEvidence& d) {
+  return !d.steps.growing.empty() && older_growth(d) != 0;
+}
+
 std::optional<FirstGrowth> first_growth(const DeviceEvidence& d) {
-  if (d.steps.growing.empty() || !d.steps.before || older_growth(d) != 0) return std::nullopt;
+  if (d.steps.growing.empty() || !d.steps.before || grew_before_history(d)) return std::nullopt;
   const std::vector<uint64_t> held = held_after_steps(d);
   if (held.back() <= held.front()) return std::nullopt;
   size_t kept = 1;  // until then nothing was

@@ -38,6 +38,7 @@ struct FirstGrowth {
 };
 // Nothing: not known, or before the history began.
 std::optional<FirstGrowth> first_growth(const DeviceEvidence& d);
+bool grew_before_history(const DeviceEvidence& d);
 // After how many more steps the device will be full at this rate; nothing: not foreseeable.
 std::optional<uint64_t> steps_until_full(const DeviceEvidence& d);
 // That step, counted from the beginning of the run; 0: not foreseeable or, in a kept window, how

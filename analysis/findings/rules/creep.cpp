@@ -47,7 +47,8 @@ bool frees_some_growth(const DeviceEvidence& d) {
 
 // ", from step 12 on"; empty if it is not known. What follows the step of the optimizer counts as
 // part of the next step.
-std::string since_text(const std::optional<FirstGrowth>& first) {
+std::string since_text(const DeviceEvidence& d, const std::optional<FirstGrowth>& first) {
+  if (grew_before_history(d)) return ", from before the recording on";
   if (!first) return "";
   return first->step <= 1 ? ", from the first one on"
                           : fmt::format(", from {}step {} on", first->exact ? "" : "about ",
@@ -61,7 +62,7 @@ Finding creep(const DeviceEvidence& d, std::string_view whose) {
   std::string summary =
       step_word(d) == "step"
           ? fmt::format("memory{} grows by {} per step{}{}", whose, size_text(per_step),
-                        since_text(first), full_text(d))
+                        since_text(d, first), full_text(d))
           : fmt::format("memory{} grows by {} each time the program repeats its allocations{}",
                         whose, size_text(per_step), full_text(d));
   Finding f = d.finding("creep", d.ran_out() && grows(d) ? kError : kWarning, std::move(summary));

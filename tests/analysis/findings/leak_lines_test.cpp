@@ -158,6 +158,7 @@ TEST(LeakLines, GrowthThatIsMostlyOlderThanTheHistory) {
   };
   const Finding f = run(true).finding("creep");
   EXPECT_EQ(f.severity, kWarning);
+  EXPECT_NE(f.summary.find("from before the recording on"), std::string::npos) << f.summary;
   EXPECT_EQ(headline_of(f.frames), "work train.py:77");
   ASSERT_FALSE(f.advice.empty());
   EXPECT_GT(f.advice[0].saves_bytes, 500 * kMiB);

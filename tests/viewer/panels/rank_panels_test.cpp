@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "analysis/wording.h"
 #include "tests/support/drawn_text.h"
@@ -360,13 +361,29 @@ TEST_F(Ranks, DifferenceOfRanksAddsUp) {
                                    [](const FlameNode& n) { return n.other; });
   EXPECT_LT(static_cast<size_t>(other) * 4, tree.nodes.size());
 
-  int64_t lines = 0;
-  bool in_lines = false;
+  std::map<std::string, int64_t> changes;
+  std::string heading;
   for (const ChangeRow& row : change_rows(*model, lane, s.cursor.moment(*model), *before)) {
-    if (row.heading) in_lines = row.name.starts_with("by line");
-    if (!row.heading && in_lines) lines += row.change();
+    if (row.heading) heading = row.name;
+    if (!row.heading) changes[heading] += row.change();
   }
-  EXPECT_EQ(lines, net);
+  EXPECT_EQ(changes["by line, at these two instants"], net);
+  EXPECT_EQ(changes["by category, at these two instants"], net);
+  EXPECT_TRUE(changes.contains("peaks of both"));
+}
+
+TEST_F(Ranks, TwoInstantsOfOneRankHaveNoPeaksToCompare) {
+  const auto model = load("torch/training.tier2.tmk");
+  ASSERT_NE(model, nullptr);
+  Selection s;
+  s.reset(*model);
+  s.go_to_peak(*model);
+  const Lane& lane = model->lanes[s.cursor.lane()];
+  const Moment now = s.cursor.moment(*model);
+  const Compared itself{*model, lane, now};
+  for (const ChangeRow& row : change_rows(*model, lane, now, itself)) {
+    EXPECT_EQ(row.name.find("peak"), std::string::npos) << row.name;
+  }
 }
 
 TEST_F(Ranks, DifferenceWithItselfIsEmpty) {

@@ -7,6 +7,8 @@
 
 #include "analysis/report/diff.h"
 #include "analysis/report/stack_pairs.h"
+#include "analysis/wording.h"
+#include "viewer/model/owner_names.h"
 
 namespace tidemark::view {
 
@@ -28,6 +30,14 @@ std::map<std::string, uint64_t> bytes_by_line(const Model& model, const Lane& la
   return by_line;
 }
 
+// The greatest change first.
+void add_sorted(std::vector<ChangeRow> changed, std::vector<ChangeRow>& rows) {
+  std::stable_sort(changed.begin(), changed.end(), [](const ChangeRow& a, const ChangeRow& b) {
+    return std::abs(a.change()) > std::abs(b.change());
+  });
+  rows.insert(rows.end(), changed.begin(), changed.end());
+}
+
 void add_lines(const Model& model, const Lane& lane, const Moment& now, const Compared& before,
                std::vector<ChangeRow>& rows) {
   StackPairs lines;
@@ -47,10 +57,23 @@ void add_lines(const Model& model, const Lane& lane, const Moment& now, const Co
     const ChangeRow row{std::move(name), line.before_bytes, line.after_bytes, false};
     if (row.change() != 0) changed.push_back(row);
   }
-  std::stable_sort(changed.begin(), changed.end(), [](const ChangeRow& a, const ChangeRow& b) {
-    return std::abs(a.change()) > std::abs(b.change());
-  });
-  rows.insert(rows.end(), changed.begin(), changed.end());
+  add_sorted(std::move(changed), rows);
+}
+
+void add_categories(const Moment& now, const Compared& before, std::vector<ChangeRow>& rows) {
+  std::map<Category, ChangeRow> by_category;
+  for (const CategoryRow& row : before.moment.live.categories) {
+    by_category[row.category].before = row.bytes;
+  }
+  for (const CategoryRow& row : now.live.categories) by_category[row.category].after = row.bytes;
+  if (by_category.empty()) return;
+  rows.push_back({"by category, at these two instants", 0, 0, true});
+  std::vector<ChangeRow> changed;
+  for (auto& [category, row] : by_category) {
+    row.name = in_words(category_name(category));
+    changed.push_back(std::move(row));
+  }
+  add_sorted(std::move(changed), rows);
 }
 
 // A report of this device only, so that any two can be compared.
@@ -67,6 +90,7 @@ Report report_of(const Model& model, const Lane& lane) {
 
 void add_peaks(const Model& model, const Lane& lane, const Compared& before,
                std::vector<ChangeRow>& rows) {
+  if (&before.lane == &lane) return;  // its own peaks
   const Result<Diff> diff = compare(report_of(before.model, before.lane), report_of(model, lane));
   if (!diff || diff->devices.size() != 1) return;
   const auto add = [&](const char* heading, const std::vector<DiffLine>& lines) {
@@ -78,7 +102,7 @@ void add_peaks(const Model& model, const Lane& lane, const Compared& before,
     rows.push_back({heading, 0, 0, true});
     for (const DiffLine& l : lines) {
       if (l.before_bytes + l.after_bytes == 0 || !l.comparable()) continue;
-      rows.push_back({l.name, l.before_bytes, l.after_bytes, false});
+      rows.push_back({in_words(l.name), l.before_bytes, l.after_bytes, false});
     }
   };
   add("peaks of both", diff->devices[0].peaks);
@@ -96,6 +120,7 @@ std::vector<ChangeRow> change_rows(const Model& model, const Lane& lane, const M
   rows.push_back({"at these two instants", 0, 0, true});
   rows.push_back({"allocated", a.allocated, b.allocated, false});
   rows.push_back({"reserved", a.reserved, b.reserved, false});
+  add_categories(now, before, rows);
   rows.push_back({"by line, at these two instants", 0, 0, true});
   add_lines(model, lane, now, before, rows);
   add_peaks(model, lane, before, rows);

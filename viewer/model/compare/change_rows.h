@@ -19,8 +19,8 @@ struct ChangeRow {
   int64_t change() const { return static_cast<int64_t>(after) - static_cast<int64_t>(before); }
 };
 
-// First the totals and the lines that hold memory at the two instants, the greatest change first.
-// Then the differences between the reports of the two devices, each at its own peak.
+// First the totals, categories and lines that hold memory at the two instants, the greatest change
+// first. Then the differences between the reports of two devices, each at its own peak.
 std::vector<ChangeRow> change_rows(const Model& model, const Lane& lane, const Moment& now,
                                    const Compared& before);
 

@@ -51,8 +51,10 @@ std::string difference_text(const Lane& lane, const Steps& steps, const StepPair
   if (first >= last || other_first >= other_last) return "";
   const Traits ordinary = traits_of(lane.curves, first, last);
   const Traits unlike = traits_of(lane.curves, other_first, other_last);
+  // What a step keeps is known at its end only.
+  const bool finished = std::max(pair.ordinary, pair.unlike) < steps.count();
   size_t most = 0;
-  for (size_t t = 1; t < ordinary.size(); ++t) {
+  for (size_t t = 1; t < (finished ? ordinary.size() : ordinary.size() - 1); ++t) {
     if (std::abs(unlike[t] - ordinary[t]) > std::abs(unlike[most] - ordinary[most])) most = t;
   }
   const double bytes = unlike[most] - ordinary[most];
