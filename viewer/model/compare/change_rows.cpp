@@ -25,7 +25,8 @@ std::map<std::string, uint64_t> bytes_by_line(const Model& model, const Lane& la
   for (const StackRow& row : live.stacks) by_stack[{row.stack, row.before_recording}] += row.bytes;
   std::map<std::string, uint64_t> by_line;
   for (const auto& [stack, bytes] : by_stack) {
-    by_line[std::string(text.headline(stack.first, stack.second))] += bytes;
+    const auto [id, before_recording] = stack;
+    by_line[id != 0 ? text.line(id) : std::string(text.headline(id, before_recording))] += bytes;
   }
   return by_line;
 }

@@ -273,7 +273,9 @@ void FindingsPanel::draw(const Model& model, Selection& selection) {
   if (!model.losses.empty()) draw_losses(model);
   if (model.report.findings.empty() && model.ooms.empty() && !failed_earlier) {
     const Card card("##calm", theme().good);
-    text_wrapped("No allocation failed and no problems were found.");
+    const std::shared_ptr<const Model>& other = selection.comparison.other();
+    text_wrapped(fmt::format("No allocation failed and no problems were found{}.",
+                             other ? " in " + name_beside(model, *other) : ""));
   }
 }
 
