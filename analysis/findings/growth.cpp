@@ -100,8 +100,48 @@ bool goes_up_and_down(const DeviceEvidence& d) {
                      2 * d.steps.period_ns);
 }
 
+using Sizes = std::unordered_map<uint64_t, uint64_t>;  // how many blocks have each
+
+// The gradients at the end of one of the last backward passes, the most of these: where memory ran
+// out, the last pass may be unfinished.
+Sizes gradients_in_use(const DeviceEvidence& d) {
+  constexpr size_t kLastPasses = 2;
+  const auto& passes = d.backward_passes;
+  Sizes most;
+  size_t most_blocks = 0;
+  for (size_t i = passes.size() - std::min(kLastPasses, passes.size()); i < passes.size(); ++i) {
+    Sizes sizes;
+    size_t blocks = 0;
+    for (size_t row = 0; row < d.categories.of.size(); ++row) {
+      if (d.categories.of[row] != Category::kGradient) continue;
+      const Allocation& a = d.model->allocations[row];
+      if (a.birth > passes[i].last || a.release <= passes[i].last) continue;
+      ++sizes[a.asked_bytes()];
+      ++blocks;
+    }
+    if (blocks <= most_blocks) continue;
+    most = std::move(sizes);
+    most_blocks = blocks;
+  }
+  return most;
+}
+
+// Whether there are gradients that belong to no parameter made since an event: then parameters that
+// are older are still trained.
+bool trains_older(const DeviceEvidence& d, uint32_t event) {
+  Sizes gradients = gradients_in_use(d);
+  for (size_t i = d.categories.of.size(); i-- > 0;) {
+    if (d.model->allocations.birth(i) <= event) break;
+    if (d.categories.of[i] != Category::kParameter) continue;
+    const auto found = gradients.find(d.model->allocations.asked_bytes(i));
+    if (found != gradients.end() && --found->second == 0) gradients.erase(found);
+  }
+  return !gradients.empty();
+}
+
 // Whether most of what grows are optimizer states, and no parameter has more of them than one
-// optimizer makes: layers were unfrozen or used for the first time, step by step.
+// optimizer makes: layers were unfrozen, added, or used for the first time, step by step. Where
+// only new parameters are trained, they are of a new model.
 bool is_of_first_states(const DeviceEvidence& d) {
   constexpr uint64_t kMostStates = 3;  // of a parameter: Adam's, with amsgrad
   if (d.roles == nullptr || d.categories.of.empty()) return false;
@@ -112,16 +152,21 @@ bool is_of_first_states(const DeviceEvidence& d) {
     if (d.roles->of(g.stack) == StackRole::kOptimizerInit) states += g.bytes_per_step;
   }
   if (states <= 0.5 * all) return false;
+  const uint32_t first = d.steps.boundaries[d.steps.window_first];
   const uint32_t last = d.steps.boundaries[d.steps.window_last + 1] - 1;
   uint64_t made = 0;
   uint64_t parameters = 0;
+  uint64_t older = 0;  // than the growth
   for (size_t i = 0; i < d.categories.of.size(); ++i) {
     const Allocation& a = d.model->allocations[i];
     if (a.birth > last || a.release <= last) continue;
     if (d.roles->of(a.stack) == StackRole::kOptimizerInit) ++made;
-    if (d.categories.of[i] == Category::kParameter) ++parameters;
+    if (d.categories.of[i] != Category::kParameter) continue;
+    ++parameters;
+    if (a.birth <= first) ++older;
   }
-  return made <= kMostStates * parameters;
+  if (made > kMostStates * parameters) return false;
+  return made <= kMostStates * older || trains_older(d, first);
 }
 }  // namespace
 

@@ -55,6 +55,21 @@ std::string since_text(const DeviceEvidence& d, const std::optional<FirstGrowth>
                                         grouped(first->step));
 }
 
+// Where the states of optimizers grow; empty where something else does.
+std::string_view advice_on_made_anew(const DeviceEvidence& d) {
+  const auto& growing = d.steps.growing;
+  if (growing.empty() || d.roles == nullptr) return {};
+  if (!in_optimizer(d.roles->of(growing.front().stack))) return {};
+  if (std::any_of(growing.begin(), growing.end(), [&](const StackGrowth& g) {
+        return d.roles->of(g.stack) == StackRole::kModuleSetUp;
+      })) {
+    return "models and their optimizers are made anew while the old ones are kept: keep results or "
+           "weights in host memory, and drop each optimizer with everything that refers to it";
+  }
+  return "optimizers are made anew while the states of the old ones are kept: make one before "
+         "the loop, or drop the old one with everything that refers to it";
+}
+
 Finding creep(const DeviceEvidence& d, std::string_view whose) {
   const auto per_step = static_cast<uint64_t>(d.steps.growth_bytes_per_step);
   const uint64_t full = full_at_step(d);
@@ -88,19 +103,16 @@ Finding creep(const DeviceEvidence& d, std::string_view whose) {
   }
   // The newest may be many: a validation keeps the results of all its batches.
   const uint64_t elsewhere = d.categories.has_backward ? saved_by_letting_go(d, Keep::kOnHost) : 0;
-  const bool new_optimizers =
-      !f.frames.empty() && d.roles != nullptr &&
-      d.roles->of(d.steps.growing.front().stack) == StackRole::kOptimizerInit;
-  std::string text =
-      replaces ? advice_on_replacing(places_of_growth(d))
-      : new_optimizers
-          ? "optimizers are made anew while the states of the old ones are kept: make one before "
-            "the loop, or drop the old one with everything that refers to it"
-          : fmt::format(
-                "keep only the newest of what is allocated at {}, or move it to host memory",
-                places_of_growth(d));
+  const std::string_view anew = advice_on_made_anew(d);
+  std::string text = replaces ? advice_on_replacing(places_of_growth(d))
+                     : !anew.empty()
+                         ? std::string(anew)
+                         : fmt::format(
+                               "keep only the newest of what is allocated at {}, or move it "
+                               "to host memory",
+                               places_of_growth(d));
   if (saved != 0) text += fmt::format(": saves {} at the peak", size_text(saved));
-  const bool may_move = !replaces && !new_optimizers;
+  const bool may_move = !replaces && anew.empty();
   if (may_move && elsewhere > saved + saved / 20) {
     text += fmt::format("{} {} if all of it is moved to host memory", saved != 0 ? "," : ": saves",
                         size_text(elsewhere));

@@ -223,4 +223,26 @@ TEST(LeakLines, TheFirstStatesOfALayerAreNoLeak) {
   EXPECT_NE(run(12).finding("creep").advice.at(0).detail.find("made anew"), std::string::npos);
 }
 
+// Cross-validation keeps each model with its optimizer. Or heads are added to a model that is
+// trained all along, with their states in the same optimizer.
+TEST(LeakLines, ModelsThatAreKeptWithTheirOptimizers) {
+  const Trace folds([](Story& s, uint32_t) {
+    for (int fold = 0; fold < 8; ++fold) {
+      Training t(s, {});
+      for (int i = 0; i < 5; ++i) t.step();
+    }
+  });
+  EXPECT_EQ(folds.alarms(), (std::vector<std::string>{"creep"}));
+  EXPECT_EQ(folds.finding("creep").advice.at(0).detail.find("models and their optimizers"), 0U);
+  const Trace heads([](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int head = 0; head < 8; ++head) {
+      for (int i = 0; i < 6; ++i) s.alloc(3 * kMiB, s.setup());
+      for (int i = 0; i < 12; ++i) s.alloc(3 * kMiB, s.optimizer("_init_group"));
+      for (int i = 0; i < 5; ++i) t.step();
+    }
+  });
+  EXPECT_TRUE(heads.alarms().empty());
+}
+
 }  // namespace tidemark
