@@ -9,6 +9,7 @@
 #include "analysis/findings/growth.h"
 #include "analysis/findings/kept_outputs.h"
 #include "analysis/findings/largest_stack.h"
+#include "analysis/findings/past_graphs.h"
 #include "analysis/findings/time_growth.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/names/module_stacks.h"
@@ -55,7 +56,8 @@ std::optional<LeftGraphs> graphs_left_at_failure(const DeviceEvidence& d) {
 
 bool fails_for_what_was_left(const DeviceEvidence& d) {
   return d.ran_out() && (d.fails_for_kept_graph() || grows(d) || growth_over_time(d) ||
-                         graphs_left_at_failure(d) || (d.fails_in_validation() && outputs_kept(d)));
+                         graphs_left_at_failure(d) || fails_for_past_graph(d) ||
+                         (d.fails_in_validation() && outputs_kept(d)));
 }
 
 }  // namespace tidemark

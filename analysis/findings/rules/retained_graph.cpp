@@ -6,6 +6,7 @@
 #include "analysis/findings/growth.h"
 #include "analysis/findings/kept_losses.h"
 #include "analysis/findings/left_graphs.h"
+#include "analysis/findings/past_graphs.h"
 #include "analysis/findings/rules.h"
 #include "analysis/wording.h"
 
@@ -43,11 +44,48 @@ void find_at_failure(const DeviceEvidence& d, std::vector<Finding>& out) {
   out.push_back(std::move(f));
 }
 
+Advice free_in_time(const DeviceEvidence& d, const PastGraph& past) {
+  constexpr uint64_t kFew = 3;
+  std::string text = "call backward() on each loss before the next forward pass begins";
+  if (!past.waits) {
+    text = fmt::format(
+        "call backward() without retain_graph=True{}, and let go of the loss and of results (del) "
+        "before the next forward pass",
+        past.passes < kFew ? ", unless another backward pass over the same graph follows" : "");
+  }
+  return {"free_graph",
+          fmt::format("{}: saves {}{}", text, d.ends_at_failure() ? "at least " : "",
+                      size_text(past.saved_bytes)),
+          past.saved_bytes};
+}
+
+void find_past_graph(const DeviceEvidence& d, std::vector<Finding>& out) {
+  const std::optional<PastGraph> past = graph_of_past_step(d);
+  if (!past) return;
+  const char* const severity = fails_for_past_graph(d) ? kError : past->waits ? kInfo : kWarning;
+  Finding f = d.finding(
+      "retained_graph", severity,
+      fmt::format("{}: up to {}",
+                  past->waits ? "activations of two steps are alive at the same time, as the "
+                                "backward pass of a step comes after the next forward pass"
+                              : "activations outlive their backward pass and are still alive in "
+                                "the next forward pass",
+                  size_text(past->bytes)));
+  f.evidence = {{"passes", past->passes}, {"bytes_per_pass", past->bytes}};
+  f.frames = d.process->names.stack_text(past->stack);
+  f.advice.push_back(free_in_time(d, *past));
+  out.push_back(std::move(f));
+}
+
 }  // namespace
 
 void find_retained_graph(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
-    if (!grows(d)) find_at_failure(d, out);
+    if (!grows(d)) {
+      const size_t before = out.size();
+      find_at_failure(d, out);
+      if (out.size() == before) find_past_graph(d, out);
+    }
     if (!grows_by_graphs(d)) continue;
     const auto per_step = static_cast<uint64_t>(d.steps.growth_bytes_per_step);
     const uint64_t full = full_at_step(d);

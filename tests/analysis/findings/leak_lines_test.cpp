@@ -245,4 +245,66 @@ TEST(LeakLines, ModelsThatAreKeptWithTheirOptimizers) {
   EXPECT_TRUE(heads.alarms().empty());
 }
 
+// What a step does with the graph of the step before.
+enum class Past {
+  kFreed,      // by its backward pass
+  kRetained,   // until the next forward pass is done
+  kUntilStep,  // until the next backward pass is done
+  kDelayed,    // freed by its backward pass, which is that of the next step
+};
+
+void step_with(Past past_is, Story& s, Training& t, std::vector<uint64_t>& past) {
+  std::vector<uint64_t> graph = t.forward();
+  const auto drop = [&] {
+    for (const uint64_t block : past) s.free(block);
+    past.clear();
+  };
+  if (past_is == Past::kRetained) drop();
+  std::vector<uint64_t>& used = past_is == Past::kFreed ? graph : past;
+  const bool frees = past_is != Past::kUntilStep;
+  std::vector<uint64_t> gradients;
+  for (int layer = 0; layer < t.shape().layers; ++layer) {
+    gradients.push_back(s.alloc(t.shape().weight, 0));
+    for (int k = 0; k < 3 && frees && !used.empty(); ++k) {
+      s.free(used.back());
+      used.pop_back();
+    }
+    s.free(s.alloc(kMiB, 0));
+  }
+  drop();
+  s.optimizer_mark();
+  s.free(s.alloc(t.shape().weight, s.optimizer("_multi_tensor_adam")));
+  for (const uint64_t block : gradients) s.free(block);
+  past = graph;
+}
+
+Trace run_with(Past past_is, bool runs_out = false) {
+  return Trace::on_card(1024 * kMiB, [=](Story& s, uint32_t) {
+    Training t(s, {});
+    std::vector<uint64_t> past;
+    if (past_is == Past::kDelayed) past = t.forward();
+    for (int i = 0; i < (runs_out ? 1 : 10); ++i) step_with(past_is, s, t, past);
+    if (!runs_out) return;
+    t.forward();
+    s.run_out(64 * kMiB, 10 * kMiB, s.forward(1));
+  });
+}
+
+TEST(LeakLines, TheGraphOfOnePastStep) {
+  for (const Past past : {Past::kRetained, Past::kUntilStep}) {
+    const Trace trace = run_with(past);
+    EXPECT_EQ(trace.alarms(), (std::vector<std::string>{"retained_graph"}));
+    const Finding f = trace.finding("retained_graph");
+    EXPECT_EQ(evidence_of(f, "bytes_per_pass"), 6 * 20 * kMiB);
+    EXPECT_GT(f.advice.at(0).saves_bytes, 100 * kMiB);
+  }
+  EXPECT_EQ(run_with(Past::kFreed).finding("retained_graph").id, "");
+  EXPECT_EQ(run_with(Past::kDelayed).finding("retained_graph").severity, kInfo);
+  const Trace failed = run_with(Past::kRetained, true);
+  EXPECT_EQ(failed.report().findings.at(0).id, "retained_graph");
+  EXPECT_EQ(failed.finding("retained_graph").severity, kError);
+  EXPECT_FALSE(advises(failed.finding("capacity"), "halve_batch"));
+  EXPECT_EQ(run_with(Past::kFreed, true).finding("retained_graph").id, "");
+}
+
 }  // namespace tidemark
