@@ -49,8 +49,24 @@ class Search {
     const BirthRange rows = births_within(model_, pass.first, pass.last + 1);
     for (size_t i = rows.begin; i < rows.end; ++i) {
       if (roles_.of(all_.stack(i)) != StackRole::kBackward) continue;
-      if (sizes_.contains(all_.asked_bytes(i))) visit(i, all_.release(i) > pass.last);
+      if (sizes_.contains(all_.asked_bytes(i))) visit(i, outlives(pass, rows, i));
     }
+  }
+
+  // After the last allocation of the pass, the pass itself frees what it has added to another
+  // gradient, and the program several at a time.
+  bool outlives(const BackwardPass& pass, const BirthRange& rows, size_t row) const {
+    const uint32_t release = all_.release(row);
+    if (release <= pass.last) return false;
+    if (all_.birth(row) != pass.last || release >= pass.end) return true;
+    for (size_t i = rows.begin; i < rows.end; ++i) {
+      const bool freed = i != row && all_.release(i) > pass.last && all_.release(i) < pass.end;
+      if (freed && roles_.of(all_.stack(i)) == StackRole::kBackward &&
+          sizes_.contains(all_.asked_bytes(i))) {
+        return true;
+      }
+    }
+    return false;
   }
 
   // The ends of steps in which gradients were freed. The last ones that a pass computes may have
@@ -136,7 +152,7 @@ class Search {
     size_t for_each = 0;
     for (size_t i = 0; i < all_.size(); ++i) {
       const StackRole role = roles_.of(all_.stack(i));
-      if (role != StackRole::kOptimizer && role != StackRole::kOptimizerInit) continue;
+      if (!in_optimizer(role)) continue;
       const uint64_t bytes = all_.asked_bytes(i);
       if (bytes <= sizeof(double) || !sizes_.contains(bytes) || !outlives_step(i)) continue;
       if (bytes != size) for_each = std::gcd(for_each, std::exchange(run, 0));
@@ -147,6 +163,20 @@ class Search {
     for_each = std::gcd(for_each, run);
     for (auto& [bytes, count] : states) count /= for_each;
     return states;
+  }
+
+  // Where no optimizer makes states: how many temporaries of each size it makes in one step, as SGD
+  // does for each parameter with a weight decay.
+  std::unordered_map<uint64_t, size_t> worked_on() const {
+    std::map<std::pair<uint32_t, uint64_t>, size_t> counts;  // by the step's end, and size
+    std::unordered_map<uint64_t, size_t> most;
+    for (size_t i = 0; i < all_.size(); ++i) {
+      const uint64_t bytes = all_.asked_bytes(i);
+      if (!in_optimizer(roles_.of(all_.stack(i))) || !sizes_.contains(bytes)) continue;
+      size_t& count = counts[{steps_.end_of_step(all_.birth(i)), bytes}];
+      most[bytes] = std::max(most[bytes], ++count);
+    }
+    return most;
   }
 
   bool outlives_step(size_t i) const {
@@ -165,7 +195,10 @@ class Search {
     visit_gradients(found.pass, [&](size_t i, bool kept) {
       if (kept && !found.births.at(all_.birth(i))) ++gradients[all_.asked_bytes(i)];
     });
-    for (const auto& [bytes, count] : stepped()) {
+    std::unordered_map<uint64_t, size_t> known = stepped();
+    found.certain = !known.empty();
+    if (known.empty()) known = worked_on();
+    for (const auto& [bytes, count] : known) {
       const auto it = unused.find(bytes);
       if (it == unused.end()) continue;
       if (it->second + count > std::min(sizes_.at(bytes), gradients[bytes])) unused.erase(it);

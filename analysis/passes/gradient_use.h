@@ -19,7 +19,10 @@
 namespace tidemark {
 
 struct GradientUse {
-  std::vector<size_t> unused;       // rows of blocks
+  std::vector<size_t> unused;  // rows of blocks
+  // Whether states of the optimizers tell which gradients they step. Otherwise those of parameters
+  // that are trained may survive as well, where the program sets them to zero.
+  bool certain = true;
   BackwardPass pass;                // one that computes them
   std::map<uint32_t, bool> births;  // of the gradients it computes: event -> whether unused
 };

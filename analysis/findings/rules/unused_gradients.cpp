@@ -227,11 +227,11 @@ void find_unused_gradients(const Evidence& evidence, std::vector<Finding>& out) 
     const uint64_t saved = without.saved_bytes();
     if (saved < kWorthSaying || saved < d.peak_bytes() / 50) continue;
     Finding f = d.finding(
-        "unused_gradients", saved >= d.peak_bytes() / 20 ? kWarning : kInfo,
-        fmt::format(
-            "{} of gradients that no optimizer uses are computed, and {} of activations are "
-            "kept for them",
-            size_text(without.gradient_bytes()), size_text(without.activation_bytes())));
+        "unused_gradients", use.certain && saved >= d.peak_bytes() / 20 ? kWarning : kInfo,
+        fmt::format("{} of gradients {} are computed, and {} of activations are kept for them",
+                    size_text(without.gradient_bytes()),
+                    use.certain ? "that no optimizer uses" : "that are never freed, as others are,",
+                    size_text(without.activation_bytes())));
     f.evidence = {{"gradient_bytes", without.gradient_bytes()},
                   {"gradients", use.unused.size()},
                   {"activation_bytes", without.activation_bytes()},
@@ -242,7 +242,11 @@ void find_unused_gradients(const Evidence& evidence, std::vector<Finding>& out) 
                               : "run the part that is not trained under torch.no_grad(), or call "
                                 "requires_grad_(False) on its parameters";
     f.advice.push_back(
-        {"no_grad", fmt::format("{}: saves at least {}", what, size_text(saved)), saved});
+        {"no_grad",
+         fmt::format("{}{}: saves at least {}",
+                     use.certain ? "" : "if no optimizer uses them (none has states that tell), ",
+                     what, size_text(saved)),
+         saved});
     out.push_back(std::move(f));
   }
 }
