@@ -5,10 +5,9 @@
 
 namespace tidemark {
 
-namespace {
-
 // Forward passes under one line of the program, until those of another line begin.
-struct Visit {
+struct TrainingLines::Visit {
+  uint32_t line = 0;
   uint64_t bytes = 0;
   uint64_t kept_bytes = 0;  // still alive when the next backward pass began
   uint64_t used_bytes = 0;  // of those, freed in the course of a backward pass
@@ -18,6 +17,8 @@ struct Visit {
   bool keeps() const { return kept_bytes > bytes / 100; }
   bool is_used() const { return used_bytes > bytes / 100; }
 };
+
+namespace {
 
 // From the first allocation of a backward pass to its last. What a pass that ran out of memory
 // would have freed goes as the exception does.
@@ -44,26 +45,33 @@ bool failed_between(const AllocationHistory& model, uint32_t from, uint32_t to) 
 
 }  // namespace
 
-// Visits the allocations from the last to the first, so that the next backward pass is known. What
-// lies between it and a pass that feeds it, as the computing of a loss, also trains.
+// `visits`: those before a backward pass, the last first. What lies between it and one that feeds
+// it, as the computing of a loss, also trains. A graph that survives it while it uses another does
+// not feed it.
+void TrainingLines::note(const std::vector<Visit>& visits) {
+  const bool any_used =
+      std::any_of(visits.begin(), visits.end(), [](const Visit& v) { return v.is_used(); });
+  std::vector<uint32_t> between;  // lines
+  for (const Visit& visit : visits) {
+    ++lines_[visit.line].visits;
+    const bool feeds = visit.is_used() || (visit.keeps() && !any_used);
+    if (feeds || !visit.keeps()) between.push_back(visit.line);
+    if (!feeds) continue;
+    for (const uint32_t line : between) ++lines_[line].feeding;
+    between.clear();
+  }
+}
+
+// Visits the allocations from the last to the first, so that the next backward pass is known.
 TrainingLines::TrainingLines(const AllocationHistory& model, const StackRoles& roles) {
   uint32_t next_backward = kNever;
   std::vector<Span> backward;  // the last first
   bool in_backward = false;
   uint32_t later = kNever;  // the birth of the allocation visited before
-  uint32_t current = 0;
-  bool others_used = false;       // memory of a later visit is, in that backward pass
-  std::vector<uint32_t> between;  // lines
+  std::vector<Visit> visits;
   Visit visit;
   const auto leave = [&] {
-    if (visit.births == 0) return;
-    ++lines_[current].visits;
-    between.push_back(current);
-    if (visit.is_used() || (visit.keeps() && !others_used)) {
-      for (const uint32_t line : between) ++lines_[line].feeding;
-      between.clear();
-    }
-    others_used |= visit.is_used();
+    if (visit.births != 0) visits.push_back(visit);
     visit = {};
   };
   for (size_t i = model.allocations.size(); i-- > 0;) {
@@ -73,8 +81,8 @@ TrainingLines::TrainingLines(const AllocationHistory& model, const StackRoles& r
     const StackRole role = roles.of(a.stack);
     if (role == StackRole::kBackward) {
       leave();
-      between.clear();
-      others_used = false;
+      note(visits);
+      visits.clear();
       next_backward = a.birth;
       if (!in_backward) {
         const bool failed = failed_between(model, a.birth, later);
@@ -85,9 +93,9 @@ TrainingLines::TrainingLines(const AllocationHistory& model, const StackRoles& r
     in_backward = role == StackRole::kBackward;
     later = a.birth;
     if (role != StackRole::kForward) continue;
-    if (const uint32_t caller = roles.caller_of(a.stack); caller != current) {
+    if (const uint32_t caller = roles.caller_of(a.stack); caller != visit.line) {
       leave();
-      current = caller;
+      visit.line = caller;
     }
     ++visit.births;
     visit.bytes += a.block_bytes;
@@ -96,6 +104,7 @@ TrainingLines::TrainingLines(const AllocationHistory& model, const StackRoles& r
     if (is_within(backward, a.release)) visit.used_bytes += a.block_bytes;
   }
   leave();
+  note(visits);
 }
 
 bool TrainingLines::any() const {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <unordered_map>
+#include <vector>
 
 #include "analysis/steps/stack_roles.h"
 #include "analysis/steps/steps.h"
@@ -25,11 +26,14 @@ class TrainingLines {
   bool trains(uint32_t caller) const;
 
  private:
+  struct Visit;
   struct Line {
     uint32_t visits = 0;
     uint32_t feeding = 0;
     bool trains() const { return 2 * feeding >= visits; }
   };
+  void note(const std::vector<Visit>& visits);
+
   std::unordered_map<uint32_t, Line> lines_;
 };
 

@@ -317,6 +317,45 @@ TEST(Causes, TeacherRunWithGradients) {
   EXPECT_EQ(distillation(Teacher::kCleared).alarms(), Ids{});
 }
 
+// A second encoder computes keys, of which a queue keeps the last ones: with their graphs, if it
+// runs with gradients. Its pass lies between that of the model and the backward pass.
+Trace keys_in_queue(bool with_gradients) {
+  return Trace([=](Story& s, uint32_t) {
+    Model model(s);
+    Model encoder(s);
+    std::vector<Blocks> queue;
+    for (int i = 0; i < 12; ++i) {
+      Blocks gradients;
+      const Blocks kept = model.forward("train train.py:10");
+      Blocks keys;
+      if (with_gradients) keys = encoder.forward("train train.py:20");
+      for (int k = 0; k < 12 && !with_gradients; ++k) {
+        keys.push_back(s.alloc(8 * kMiB, s.forward(1, "train train.py:20")));
+        if (keys.size() == 1) continue;
+        s.free(keys.front());
+        keys.erase(keys.begin());
+      }
+      queue.push_back(keys);
+      if (queue.size() > 3) {
+        for (const uint64_t block : queue.front()) s.free(block);
+        queue.erase(queue.begin());
+      }
+      s.free(s.alloc(kScalar, s.user(21)));
+      model.backward(kept, gradients);
+      model.step(gradients);
+    }
+  });
+}
+
+TEST(Causes, KeysWithGraphsInAQueue) {
+  const Trace queue = keys_in_queue(true);
+  EXPECT_EQ(queue.alarms(), (Ids{"eval_keeps_graph"}));
+  const Finding f = queue.finding("eval_keeps_graph");
+  ASSERT_FALSE(f.frames.empty());
+  EXPECT_EQ(f.frames.back(), "train train.py:20");
+  EXPECT_EQ(keys_in_queue(false).alarms(), Ids{});
+}
+
 // Without states it is not known which gradients an optimizer steps: those that survive may be set
 // to zero, and those that are freed may not.
 TEST(Causes, GradientsThatSurviveUnderAnOptimizerWithoutStates) {
