@@ -57,9 +57,32 @@ uint64_t older_growth(const DeviceEvidence& d) {
   return bytes;
 }
 
+// Whether nearly every step computes more gradients than the one before: its backward pass goes
+// through the graphs of all steps before, too.
+bool goes_further_back(const DeviceEvidence& d) {
+  constexpr uint32_t kLeastSteps = 6;
+  uint32_t steps = 0;
+  uint32_t longer = 0;  // than the step before
+  uint64_t before = 0;
+  for (uint32_t step = d.steps.window_first; step <= d.steps.window_last; ++step) {
+    const BirthRange rows =
+        births_within(*d.model, d.steps.boundaries[step], d.steps.boundaries[step + 1]);
+    uint64_t births = 0;
+    for (size_t i = rows.begin; i < rows.end; ++i) {
+      const StackRole role = d.roles->of(d.model->allocations.stack(i));
+      births += static_cast<uint64_t>(role == StackRole::kBackward);
+    }
+    ++steps;
+    longer += static_cast<uint32_t>(births > before);
+    before = births;
+  }
+  return steps >= kLeastSteps && longer >= steps - steps / 10;
+}
+
 // Whether what grows are activations of many operations.
 bool consists_of_graphs(const DeviceEvidence& d) {
   if (!d.categories.has_backward) return false;
+  if (goes_further_back(d)) return true;
   double all = 0;
   double forward = 0;
   const std::vector<bool> in_module = module_stacks(d.process->names);

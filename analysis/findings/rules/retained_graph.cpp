@@ -1,6 +1,7 @@
 // Graphs of past steps are still alive: the program keeps a tensor that references them.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "analysis/findings/growth.h"
@@ -77,6 +78,15 @@ void find_past_graph(const DeviceEvidence& d, std::vector<Finding>& out) {
   out.push_back(std::move(f));
 }
 
+// A graph also holds the inputs, which are not what refers to it.
+uint32_t most_growing_in_forward(const DeviceEvidence& d) {
+  const auto& growing = d.steps.growing;
+  const auto found = std::find_if(growing.begin(), growing.end(), [&](const StackGrowth& g) {
+    return d.roles->of(g.stack) == StackRole::kForward;
+  });
+  return found != growing.end() ? found->stack : growing.front().stack;
+}
+
 }  // namespace
 
 void find_retained_graph(const Evidence& evidence, std::vector<Finding>& out) {
@@ -97,7 +107,7 @@ void find_retained_graph(const Evidence& evidence, std::vector<Finding>& out) {
                   {"steps", d.steps.count()},
                   {"stacks", d.steps.growing.size()}};
     if (full != 0) f.evidence.emplace_back("full_at_step", full);
-    f.frames = d.process->names.stack_text(d.steps.growing.front().stack);
+    f.frames = d.process->names.stack_text(most_growing_in_forward(d));
     const uint64_t saved = saved_by_letting_go(d, Keep::kNothing);
     f.advice.push_back(let_go(d, saved));
     out.push_back(std::move(f));

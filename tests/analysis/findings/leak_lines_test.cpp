@@ -307,4 +307,28 @@ TEST(LeakLines, TheGraphOfOnePastStep) {
   EXPECT_EQ(run_with(Past::kFreed, true).finding("retained_graph").id, "");
 }
 
+// The state of a recurrent model is not detached: its graph, one result and one input of each step,
+// grows, and every backward pass goes through all of it. Or the program keeps them in a list.
+TEST(LeakLines, AStateThatIsNotDetached) {
+  const auto run = [](bool goes_back) {
+    return Trace([goes_back](Story& s, uint32_t) {
+      Training t(s, {});
+      for (int step = 0; step < 20; ++step) {
+        s.alloc(12 * kMiB, s.user(8));
+        s.alloc(8 * kMiB, s.forward(1));
+        for (int i = 0; i <= (goes_back ? step : 4); ++i) s.free(s.alloc(8 * kMiB, 0));
+        s.optimizer_mark();
+        s.free(s.alloc(2 * kMiB, s.optimizer("_multi_tensor_adam")));
+      }
+    });
+  };
+  const Trace trace = run(true);
+  EXPECT_EQ(trace.alarms(), (std::vector<std::string>{"retained_graph"}));
+  const Finding f = trace.finding("retained_graph");
+  ASSERT_FALSE(f.frames.empty());
+  EXPECT_EQ(f.frames.back(), "train train.py:10");
+  EXPECT_TRUE(advises(f, "detach") || advises(f, "release_results"));
+  EXPECT_EQ(run(false).alarms(), (std::vector<std::string>{"creep"}));
+}
+
 }  // namespace tidemark
