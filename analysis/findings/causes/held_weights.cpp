@@ -41,10 +41,12 @@ class MakingLines {
   std::unordered_map<uint32_t, uint32_t> lines_;
 };
 
-// What may be a copy of weights: nobody knows what else it is, and no module computed it.
+// What may be a copy of weights: no module computed it, and what else it is, nobody knows. What the
+// program holds for some steps looks like inputs.
 bool may_be_copy(const DeviceEvidence& d, size_t row) {
   const StackRole role = d.roles->of(d.model->allocations.stack(row));
-  return d.categories.of[row] == Category::kUnknown &&
+  const Category category = d.categories.of[row];
+  return (category == Category::kUnknown || category == Category::kInput) &&
          (role == StackRole::kUser || role == StackRole::kLoading ||
           role == StackRole::kModuleSetUp);
 }
@@ -98,17 +100,22 @@ Groups groups_at(const DeviceEvidence& d, uint32_t event) {
   return groups;
 }
 
-// The largest group with the sizes of an earlier one, or with half of them. All are alive: few are
-// as large as `least_bytes`.
+// The group with the sizes of an earlier one, or with half of them, of which most can be freed: of
+// a copy in half the precision, the original. All are alive: few are as large as `least_bytes`.
 void find_copy(const DeviceEvidence& d, const Groups& groups, uint64_t least_bytes,
                HeldWeights& held) {
+  uint64_t most = 0;
   const auto compare = [&](const WeightsOfLine& group) {
-    if (group.bytes < least_bytes || group.bytes <= held.copy.bytes) return;
     for (const WeightsOfLine& earlier : groups.weights) {
+      if (std::max(group.bytes, earlier.bytes) < least_bytes) continue;
       if (earlier.bytes < group.bytes / 10 * 9) continue;
       if (earlier.rows.front() >= group.rows.front()) continue;
       const bool same = has_sizes_of(d, group, earlier, 1);
       if (!same && !has_sizes_of(d, group, earlier, 2)) continue;
+      const uint64_t bytes = same ? group.bytes : earlier.bytes;
+      const bool is_whole = same || group.bytes >= earlier.bytes / 4;  // or at least half of it
+      if (!is_whole || bytes < least_bytes || bytes <= most) continue;
+      most = bytes;
       held.copy = group;
       held.original = earlier;
       held.is_halved = !same;
@@ -150,7 +157,7 @@ HeldWeights weights_held_at(const DeviceEvidence& d, uint32_t event, uint64_t le
   };
   for (const WeightsOfLine& group : groups.weights) count(group);
   const bool of_unknown =
-      held.has_copy() && d.categories.of[held.copy.rows.front()] == Category::kUnknown;
+      held.has_copy() && d.categories.of[held.copy.rows.front()] != Category::kParameter;
   if (of_unknown) count(held.copy);
   std::stable_sort(held.lines.begin(), held.lines.end(),
                    [](const auto& a, const auto& b) { return a.bytes > b.bytes; });

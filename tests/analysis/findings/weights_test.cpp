@@ -109,6 +109,45 @@ TEST(Weights, ACopyInHalfThePrecision) {
   EXPECT_EQ(f.advice[0].saves_bytes, 576 * kMiB);
 }
 
+// Of a copy in half the precision, the original can be freed, and its size counts.
+TEST(Weights, AnOriginalThatIsLargerThanItsCopy) {
+  const auto run = [](uint64_t copied) {
+    return Trace::on_card(kCard, [copied](Story& s, uint32_t) {
+      for (uint64_t i = 1; i <= 8; ++i) s.alloc(8 * i * kMiB, moved(s, 12));
+      for (uint64_t i = 1; i <= copied; ++i) s.alloc(4 * i * kMiB, moved(s, 13));
+      for (int i = 0; i < 3; ++i) s.alloc(60 * kMiB, s.forward(1));
+      s.run_out(60 * kMiB, 10 * kMiB, s.forward(2));
+    });
+  };
+  const Finding f = run(8).finding("capacity");
+  EXPECT_TRUE(says(f, "train.py:13 made a copy of those of train.py:12 (half the sizes)"))
+      << f.summary;
+  EXPECT_TRUE(advises(f, "free_old_weights"));
+  EXPECT_FALSE(says(run(4).finding("capacity"), "copy")) << "of a few layers";
+}
+
+// Copies for saving that are held for some steps look like inputs.
+TEST(Weights, ACopyThatIsHeldForSomeSteps) {
+  const Trace trace = Trace::on_card(kCard, [](Story& s, uint32_t) {
+    make_model(s, 6, moved(s, 12));
+    Training t(s, {});
+    std::vector<uint64_t> copy;
+    for (int step = 0; step < 20; ++step) {
+      t.step();
+      if (step % 5 == 2) {
+        for (const uint64_t block : copy) s.free(block);
+        copy.clear();
+      }
+      if (step % 5 != 4) continue;
+      for (uint64_t i = 1; i <= 8; ++i) copy.push_back(s.alloc(6 * i * kMiB, s.user(16)));
+    }
+    s.alloc(60 * kMiB, s.forward(1));
+    s.run_out(60 * kMiB, 10 * kMiB, s.forward(2));
+  });
+  const Finding f = trace.finding("capacity");
+  EXPECT_TRUE(says(f, "train.py:16 made a copy of those of train.py:12")) << f.summary;
+}
+
 TEST(Weights, LoadedWhileTheOldOnesLive) {
   const Trace trace = Trace::on_card(kCard, [](Story& s, uint32_t) {
     make_model(s, 20, s.stack({"load_model serve.py:12", "main serve.py:3"}));
