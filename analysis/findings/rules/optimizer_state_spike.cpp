@@ -1,7 +1,10 @@
 // The peak is in the optimizer step: the first one allocates its states, every one its temporaries.
+// Or two optimizers have states for the same parameters.
 #include <fmt/format.h>
 
 #include "analysis/findings/advice.h"
+#include "analysis/findings/causes/doubled_states.h"
+#include "analysis/findings/growth.h"
 #include "analysis/findings/left_graphs.h"
 #include "analysis/findings/rules.h"
 #include "analysis/insight/peak.h"
@@ -10,10 +13,6 @@
 namespace tidemark {
 
 namespace {
-
-bool is_optimizer(StackRole role) {
-  return role == StackRole::kOptimizer || role == StackRole::kOptimizerInit;
-}
 
 void describe(Finding& f, const DeviceEvidence& d) {
   f.evidence = {{"parameter_bytes", d.at_peak(Category::kParameter)},
@@ -25,11 +24,34 @@ void describe(Finding& f, const DeviceEvidence& d) {
   if (d.ran_out()) add(f.advice, smaller_states(d));
 }
 
+bool find_doubled(const DeviceEvidence& d, std::vector<Finding>& out) {
+  if (grows(d)) return false;
+  const std::optional<DoubledStates> doubled = states_of_two_optimizers(d);
+  if (!doubled) return false;
+  Finding f = d.finding("optimizer_state_spike", d.ran_out() ? kError : kWarning,
+                        fmt::format("two optimizers have states for the same parameters: {} of the "
+                                    "older ones were there beside the newer ones",
+                                    size_text(doubled->bytes)));
+  f.evidence = {{"doubled_state_bytes", doubled->bytes},
+                {"optimizer_state_bytes", d.at_peak(Category::kOptimizerState)},
+                {"allocated_peak_bytes", d.peak_bytes()}};
+  f.frames = d.process->names.stack_text(doubled->stack);
+  f.advice.push_back(
+      {"one_optimizer",
+       fmt::format("give each parameter to one optimizer, and drop an old one with "
+                   "everything that refers to it: saves {}{}",
+                   d.ends_at_failure() ? "at least " : "", size_text(doubled->saved_bytes)),
+       doubled->saved_bytes});
+  out.push_back(std::move(f));
+  return true;
+}
+
 }  // namespace
 
 void find_optimizer_state_spike(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
-    if (d.model == nullptr || d.model->event_count() == 0 || d.has_room()) continue;
+    if (d.model == nullptr || d.model->event_count() == 0) continue;
+    if (find_doubled(d, out) || d.has_room()) continue;
     const uint64_t states = d.at_peak(Category::kOptimizerState);
     if (d.ran_out()) {
       if (!fails_in_optimizer(d) || fails_for_what_was_left(d)) continue;
@@ -43,7 +65,7 @@ void find_optimizer_state_spike(const Evidence& evidence, std::vector<Finding>& 
       continue;
     }
     const std::optional<Allocation> last = pushed_by(*d.model, d.model->allocated_peak.event);
-    if (!last || !is_optimizer(d.roles->of(last->stack))) continue;
+    if (!last || !in_optimizer(d.roles->of(last->stack))) continue;
     Finding f = d.finding("optimizer_state_spike", d.is_tight() ? kWarning : kInfo,
                           fmt::format("the peak is inside the optimizer step: {} of optimizer "
                                       "state, and temporaries",

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -169,6 +170,59 @@ TEST(Capacity, StatesThatWereStillToBeMade) {
   const Advice* const advice = advice_of(f, "smaller_states");
   ASSERT_NE(advice, nullptr);
   EXPECT_EQ(advice->saves_bytes, 6 * 64 * kMiB);
+}
+
+// What the parameters have states of.
+enum class Optimizers {
+  kOne,       // one optimizer
+  kHalfEach,  // two, of which each has half of the parameters
+  kAllTwice,  // two, of which each has all
+  kWrapped,   // one, and copies that a class of the program makes in its step
+};
+
+Trace run_with(Optimizers optimizers, bool runs_out) {
+  constexpr std::array<uint64_t, 4> kWeights = {8 * kMiB, 24 * kMiB, 16 * kMiB, 32 * kMiB};
+  return Trace::on_card(uint64_t{1} << 30, [=](Story& s, uint32_t) {
+    for (const uint64_t bytes : kWeights) s.alloc(bytes, s.setup());
+    const auto make_states = [&](size_t first, size_t end) {
+      for (size_t i = first; i < end; ++i) {
+        for (int k = 0; k < 2; ++k) s.alloc(kWeights.at(i), s.optimizer("_init_group"));
+      }
+      s.free(s.alloc(kMiB, s.optimizer("_multi_tensor_adam")));
+    };
+    for (int step = 0; step < 8; ++step) {
+      const uint64_t kept = s.alloc(40 * kMiB, s.forward(1));
+      std::vector<uint64_t> gradients;
+      for (const uint64_t bytes : kWeights) gradients.push_back(s.alloc(bytes, 0));
+      s.free(kept);
+      s.optimizer_mark();
+      if (step == 0) make_states(0, optimizers == Optimizers::kHalfEach ? 2 : 4);
+      if (step == 0 && optimizers == Optimizers::kHalfEach) make_states(2, 4);
+      if (step == 0 && optimizers == Optimizers::kAllTwice) make_states(0, 4);
+      for (size_t i = 0; step == 0 && optimizers == Optimizers::kWrapped && i < 4; ++i) {
+        s.alloc(kWeights.at(i), s.stack({"step average.py:5", "step torch/optim/optimizer.py:9"}));
+      }
+      s.free(s.alloc(kMiB, s.optimizer("_multi_tensor_adam")));
+      if (runs_out && step == 0) s.run_out(64 * kMiB, 0, s.optimizer("_multi_tensor_adam"));
+      if (runs_out) return;
+      for (const uint64_t block : gradients) s.free(block);
+    }
+  });
+}
+
+TEST(Capacity, StatesOfTwoOptimizersForTheSameParameters) {
+  for (const bool runs_out : {false, true}) {
+    const Finding f = run_with(Optimizers::kAllTwice, runs_out).finding("optimizer_state_spike");
+    EXPECT_EQ(f.severity, runs_out ? kError : kWarning);
+    ASSERT_NE(advice_of(f, "one_optimizer"), nullptr);
+    EXPECT_EQ(advice_of(f, "one_optimizer")->saves_bytes, 2 * 80 * kMiB);
+    EXPECT_EQ(advice_of(f, "smaller_states"), nullptr);
+  }
+  for (const Optimizers of : {Optimizers::kOne, Optimizers::kHalfEach, Optimizers::kWrapped}) {
+    EXPECT_TRUE(run_with(of, false).alarms().empty()) << static_cast<int>(of);
+    const Finding f = run_with(of, true).finding("optimizer_state_spike");
+    EXPECT_EQ(advice_of(f, "one_optimizer"), nullptr) << static_cast<int>(of);
+  }
 }
 
 // Growth is why the optimizer's step failed, and not its states.
