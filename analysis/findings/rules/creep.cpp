@@ -13,6 +13,7 @@
 #include "analysis/findings/kept_outputs.h"
 #include "analysis/findings/rules.h"
 #include "analysis/findings/run_growth.h"
+#include "analysis/findings/sawtooth.h"
 #include "analysis/findings/time_growth.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/insight/outside_history.h"
@@ -163,79 +164,6 @@ void find_creep_outside(const DeviceEvidence& d, std::vector<Finding>& out) {
   }
 }
 
-// Blocks of one stack that were freed together, with nothing allocated in between.
-struct Burst {
-  std::set<uint32_t> steps;  // in which they were allocated
-  uint32_t first = 0;        // event of the first release
-};
-
-// Python's collector frees what many steps left in reference cycles at once, in the middle of
-// whatever the program does then. A list that the program clears is freed at one place.
-bool is_collected(const DeviceEvidence& d, const std::vector<Burst>& bursts) {
-  constexpr size_t kLeastSteps = 4;
-  constexpr size_t kLeastBursts = 2;
-  size_t large = 0;
-  std::set<uint32_t> places;  // stacks of what is allocated next
-  for (const Burst& burst : bursts) {
-    if (burst.steps.size() < kLeastSteps) continue;
-    ++large;
-    const uint32_t next = first_born_after(*d.model, burst.first);
-    if (next < d.model->allocations.size()) places.insert(d.model->allocations.stack(next));
-  }
-  return large >= kLeastBursts && places.size() >= kLeastBursts && large * 2 >= bursts.size();
-}
-
-// Memory that grows until the cycle collector runs.
-void find_cycles(const DeviceEvidence& d, std::vector<Finding>& out) {
-  if (d.model == nullptr || d.steps.count() < 8) return;
-  struct Held {
-    std::vector<uint32_t> allocations;
-    std::vector<Burst> bursts;
-  };
-  std::map<uint32_t, Held> by_stack;
-  for (uint32_t i = 0; i < d.model->allocations.size(); ++i) {
-    const Allocation& a = d.model->allocations[i];
-    if (a.seeded || a.stack == 0 || a.release == kNever || a.block_bytes <= kSmallBytes) continue;
-    if (a.release > d.steps.end_of_step(a.birth)) by_stack[a.stack].allocations.push_back(i);
-  }
-  for (auto& [stack, held] : by_stack) {
-    const auto& allocations = d.model->allocations;
-    std::vector<uint32_t>& order = held.allocations;
-    std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-      return allocations.release(a) < allocations.release(b);
-    });
-    uint32_t next = 0;  // event of the next birth after the current burst
-    for (const uint32_t i : order) {
-      const uint32_t release = allocations.release(i);
-      if (held.bursts.empty() || release > next) {
-        held.bursts.push_back({{}, release});
-        const uint32_t born = first_born_after(*d.model, release);
-        next = born < allocations.size() ? allocations.birth(born) : kNever;
-      }
-      held.bursts.back().steps.insert(d.steps.end_of_step(allocations.birth(i)));
-    }
-    if (!is_collected(d, held.bursts)) continue;
-    Rehearsal freed(*d.model);
-    for (const uint32_t i : order) {
-      freed.leave_out_from(allocations[i], d.steps.end_of_step(allocations.birth(i)));
-    }
-    const uint64_t saved = freed.saved_bytes();
-    if (saved == 0 || saved < d.peak_bytes() / 20) continue;
-    Finding f = d.finding("creep", kInfo,
-                          fmt::format("memory of many steps is freed at once, {} times and at "
-                                      "different places, as Python's cycle collector does",
-                                      grouped(held.bursts.size())));
-    f.evidence = {{"bursts", held.bursts.size()}, {"blocks", order.size()}};
-    f.frames = d.process->names.stack_text(stack);
-    f.advice.push_back({"break_cycles",
-                        fmt::format("break the reference cycle that keeps what {} allocates "
-                                    "(objects that refer to each other): saves {}",
-                                    place_of(f.frames), size_text(saved)),
-                        saved});
-    out.push_back(std::move(f));
-  }
-}
-
 // Requests that one line of the model serves one after the other, by what they leave.
 struct Requests {
   std::vector<uint32_t> kept;  // rows that stay although a later request was freed
@@ -383,6 +311,7 @@ void find_creep(const Evidence& evidence, std::vector<Finding>& out) {
       if (is_of_graphs(d, grown)) growth.reset();
       if (!growth || !is_output(d, grown)) find_kept_requests(d, out);
       if (growth && out.size() == before) out.push_back(creep_over_time(d, *growth));
+      if (out.size() == before) find_collected(d, out);
     }
     const size_t before = out.size();
     find_creep_outside(d, out);

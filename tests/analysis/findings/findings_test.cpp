@@ -214,7 +214,8 @@ TEST(Findings, MemoryThatOnlyTheCycleCollectorFrees) {
   EXPECT_EQ(f.severity, kInfo);
   ASSERT_FALSE(f.frames.empty());
   EXPECT_EQ(f.frames[0], "work train.py:80");
-  EXPECT_EQ(run(false).finding("creep").severity, "");
+  EXPECT_EQ(f.advice.at(0).action, "break_cycles");
+  EXPECT_EQ(run(false).finding("creep").advice.at(0).action, "keep_less");
 }
 
 TEST(Findings, RetainedGraphIsNotCalledCreep) {

@@ -331,4 +331,27 @@ TEST(LeakLines, AStateThatIsNotDetached) {
   EXPECT_EQ(run(false).alarms(), (std::vector<std::string>{"creep"}));
 }
 
+// Results of ten steps are kept in a list that is cleared at one place, or freed step by step.
+TEST(LeakLines, AListThatIsClearedNowAndThen) {
+  const auto run = [](size_t most) {
+    return Trace([most](Story& s, uint32_t) {
+      Training t(s, {});
+      std::vector<uint64_t> list;
+      for (int step = 0; step < 45; ++step) {
+        t.step();
+        list.push_back(s.alloc(12 * kMiB, s.user(77)));
+        if (list.size() < most) continue;
+        for (const uint64_t block : list) s.free(block);
+        list.clear();
+      }
+    });
+  };
+  const Finding f = run(10).finding("creep");
+  EXPECT_EQ(f.severity, kInfo);
+  EXPECT_EQ(headline_of(f.frames), "work train.py:77");
+  EXPECT_EQ(f.advice.at(0).saves_bytes, 8 * 12 * kMiB);
+  EXPECT_TRUE(run(1).finding("creep").id.empty());
+  EXPECT_TRUE(run(2).finding("creep").id.empty());
+}
+
 }  // namespace tidemark
