@@ -88,19 +88,27 @@ class Search {
         [&](const FailedAllocation& f) { return pass.first <= f.event && f.event < pass.end; });
   }
 
+  // What is there when the next forward pass begins. Another backward pass may use what is there to
+  // the end, or when memory ran out, unless the optimizer's step came before.
   Graph left_by(const BackwardPass& pass) const {
     Graph graph;
-    const uint32_t next = forward_after(stepped_after(pass));
+    const uint32_t next = forward_after(pass.end);
+    const uint32_t next_step = forward_after(stepped_after(pass));
     const BirthRange rows = births_within(*d_.model, pass.forward_first, pass.first);
     for (size_t i = rows.begin; i < rows.end; ++i) {
-      if (!is_of_graph(i) || all_.release(i) <= pass.first) continue;
-      if (all_.release(i) <= next || used_by(i) != nullptr) {
+      const uint32_t release = all_.release(i);
+      if (!is_of_graph(i) || release <= pass.first) continue;
+      if (release <= (is_end_known(release) ? next : next_step) || used_by(i) != nullptr) {
         graph.others += all_.block_bytes(i);
       } else {
         add(graph, i);
       }
     }
     return graph;
+  }
+
+  bool is_end_known(uint32_t release) const {
+    return release != kNever && !(d_.ran_out() && release > d_.model->failures.back().event);
   }
 
   void add(Graph& graph, size_t i) const {
