@@ -12,10 +12,13 @@ struct TrainingLines::Visit {
   uint64_t kept_bytes = 0;  // still alive when the next backward pass began
   uint64_t used_bytes = 0;  // of those, freed in the course of a backward pass
   uint32_t births = 0;
+  uint32_t kept_blocks = 0;
+  uint32_t used_blocks = 0;
 
   // A stored loss also outlives its pass, but is tiny.
   bool keeps() const { return kept_bytes > bytes / 100; }
-  bool is_used() const { return used_bytes > bytes / 100; }
+  // Of a graph that is not used, the result may be, without its graph.
+  bool is_used() const { return used_bytes > bytes / 100 && 10 * used_blocks >= kept_blocks; }
 };
 
 namespace {
@@ -101,7 +104,10 @@ TrainingLines::TrainingLines(const AllocationHistory& model, const StackRoles& r
     visit.bytes += a.block_bytes;
     if (next_backward == kNever || a.release <= next_backward) continue;
     visit.kept_bytes += a.block_bytes;
-    if (is_within(backward, a.release)) visit.used_bytes += a.block_bytes;
+    ++visit.kept_blocks;
+    if (!is_within(backward, a.release)) continue;
+    visit.used_bytes += a.block_bytes;
+    ++visit.used_blocks;
   }
   leave();
   note(visits);

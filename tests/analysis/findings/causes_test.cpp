@@ -318,7 +318,8 @@ TEST(Causes, TeacherRunWithGradients) {
 }
 
 // A second encoder computes keys, of which a queue keeps the last ones: with their graphs, if it
-// runs with gradients. Its pass lies between that of the model and the backward pass.
+// runs with gradients. Its pass lies between that of the model and the backward pass, which uses
+// the oldest result, but not its graph.
 Trace keys_in_queue(bool with_gradients) {
   return Trace([=](Story& s, uint32_t) {
     Model model(s);
@@ -336,12 +337,16 @@ Trace keys_in_queue(bool with_gradients) {
         keys.erase(keys.begin());
       }
       queue.push_back(keys);
+      Blocks oldest;
       if (queue.size() > 3) {
+        oldest = {queue.front().back()};
+        queue.front().pop_back();
         for (const uint64_t block : queue.front()) s.free(block);
         queue.erase(queue.begin());
       }
       s.free(s.alloc(kScalar, s.user(21)));
-      model.backward(kept, gradients);
+      oldest.insert(oldest.end(), kept.begin(), kept.end());
+      model.backward(oldest, gradients);
       model.step(gradients);
     }
   });
