@@ -114,7 +114,8 @@ class Search {
 }  // namespace
 
 std::optional<DoubledStates> states_of_two_optimizers(const DeviceEvidence& d) {
-  if (d.model == nullptr || !d.categories.has_optimizer) return std::nullopt;
+  // In a history that began late, not every parameter may be known as one.
+  if (d.model == nullptr || d.model->seeded_blocks != 0) return std::nullopt;
   return Search(d, d.ran_out() ? d.model->failures.back().event : d.model->allocated_peak.event)
       .run();
 }
