@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "analysis/findings/causes/growing_step.h"
-#include "analysis/findings/left_graphs.h"
+#include "analysis/findings/causes/left_graphs.h"
 
 namespace tidemark {
 

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "analysis/findings/advice.h"
-#include "analysis/findings/left_graphs.h"
+#include "analysis/findings/causes/left_graphs.h"
 #include "analysis/findings/rules.h"
 #include "analysis/wording.h"
 

@@ -8,12 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "analysis/findings/causes/sawtooth.h"
 #include "analysis/findings/growing_lines.h"
 #include "analysis/findings/growth.h"
 #include "analysis/findings/kept_outputs.h"
 #include "analysis/findings/rules.h"
 #include "analysis/findings/run_growth.h"
-#include "analysis/findings/sawtooth.h"
 #include "analysis/findings/time_growth.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/insight/outside_history.h"

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "analysis/findings/causes/accumulations.h"
+#include "analysis/findings/causes/left_graphs.h"
 #include "analysis/findings/growth.h"
 #include "analysis/findings/largest_stack.h"
-#include "analysis/findings/left_graphs.h"
 #include "analysis/findings/own_line.h"
 #include "analysis/findings/rules.h"
 #include "analysis/history/rehearsal.h"

@@ -10,8 +10,8 @@
 
 #include "analysis/findings/advice.h"
 #include "analysis/findings/causes/failed_for_holes.h"
+#include "analysis/findings/causes/left_graphs.h"
 #include "analysis/findings/largest_stack.h"
-#include "analysis/findings/left_graphs.h"
 #include "analysis/findings/rules.h"
 #include "analysis/insight/fragmentation.h"
 #include "analysis/names/stack_lines.h"

@@ -4,8 +4,8 @@
 
 #include "analysis/findings/advice.h"
 #include "analysis/findings/causes/doubled_states.h"
+#include "analysis/findings/causes/left_graphs.h"
 #include "analysis/findings/growth.h"
-#include "analysis/findings/left_graphs.h"
 #include "analysis/findings/rules.h"
 #include "analysis/insight/peak.h"
 #include "analysis/wording.h"

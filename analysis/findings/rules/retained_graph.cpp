@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <optional>
 
+#include "analysis/findings/causes/left_graphs.h"
+#include "analysis/findings/causes/past_graphs.h"
 #include "analysis/findings/growth.h"
 #include "analysis/findings/kept_losses.h"
-#include "analysis/findings/left_graphs.h"
-#include "analysis/findings/past_graphs.h"
 #include "analysis/findings/rules.h"
 #include "analysis/wording.h"
 

@@ -1,4 +1,4 @@
-#include "analysis/findings/past_graphs.h"
+#include "analysis/findings/causes/past_graphs.h"
 
 #include <algorithm>
 #include <unordered_map>

@@ -1,4 +1,4 @@
-#include "analysis/findings/left_graphs.h"
+#include "analysis/findings/causes/left_graphs.h"
 
 #include <algorithm>
 #include <map>
@@ -6,10 +6,10 @@
 #include <unordered_set>
 #include <vector>
 
+#include "analysis/findings/causes/past_graphs.h"
 #include "analysis/findings/growth.h"
 #include "analysis/findings/kept_outputs.h"
 #include "analysis/findings/largest_stack.h"
-#include "analysis/findings/past_graphs.h"
 #include "analysis/findings/time_growth.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/names/module_stacks.h"

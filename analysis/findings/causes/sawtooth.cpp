@@ -1,4 +1,4 @@
-#include "analysis/findings/sawtooth.h"
+#include "analysis/findings/causes/sawtooth.h"
 
 #include <fmt/format.h>
 
