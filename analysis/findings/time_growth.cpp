@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bitset>
 #include <iterator>
 #include <map>
@@ -84,6 +85,7 @@ std::unordered_set<uint32_t> recurring_stacks(const AllocationHistory& model, co
 // The lowest level in each part, and what it was freed and allocated by.
 struct Part {
   uint64_t low_bytes = UINT64_MAX;
+  uint32_t low_event = 0;
   uint64_t late_low_bytes = UINT64_MAX;  // in the last half of it
   uint64_t born_bytes = 0;
   uint64_t freed_bytes = 0;
@@ -108,7 +110,10 @@ std::vector<Part> parts_of(const AllocationHistory& model, const Span& span,
         (born ? part.born_bytes : part.freed_bytes) += bytes;
       }
     }
-    part.low_bytes = std::min(part.low_bytes, level);
+    if (level < part.low_bytes) {
+      part.low_bytes = level;
+      part.low_event = e;
+    }
     if (uint64_t{e - span.first} * kParts * 2 / (span.end - span.first) % 2 != 0) {
       part.late_low_bytes = std::min(part.late_low_bytes, level);
     }
@@ -118,15 +123,24 @@ std::vector<Part> parts_of(const AllocationHistory& model, const Span& span,
 
 struct Line {
   std::vector<uint32_t> lives;   // in events, of those that were freed
+  std::vector<uint32_t> early;   // and of those that were freed before the span
+  std::vector<uint32_t> freed;   // rows of those that were freed in the span
   std::vector<uint32_t> before;  // rows of those that were not: of the work, before the span
   std::vector<uint32_t> held;    // and in the span, or older than the history
 
   // How old a block becomes. A few that were freed late are no rule.
-  uint32_t life() {
+  static uint32_t most_of(std::vector<uint32_t>& lives) {
     if (lives.empty()) return 0;
     const auto long_one = lives.begin() + static_cast<ptrdiff_t>(lives.size() * 19 / 20);
     std::nth_element(lives.begin(), long_one, lives.end());
     return *long_one;
+  }
+  // A queue that is worked off too slowly from some moment on frees its blocks later and later: how
+  // old they should become is known from the time before.
+  bool has_early() const { return early.size() >= kParts; }
+  uint32_t life() {
+    const uint32_t all = most_of(lives);
+    return has_early() ? std::min(all, 2 * most_of(early)) : all;
   }
 };
 
@@ -138,7 +152,13 @@ std::map<uint32_t, Line> lines_of(const AllocationHistory& model, const Span& sp
     if (!recurring.contains(blocks.stack(i))) continue;
     Line& line = lines[blocks.stack(i)];
     if (blocks.release(i) < span.end) {
-      if (i >= span.work) line.lives.push_back(blocks.release(i) - blocks.birth(i));
+      if (i < span.work) continue;
+      line.lives.push_back(blocks.release(i) - blocks.birth(i));
+      if (blocks.release(i) < span.first) {
+        line.early.push_back(line.lives.back());
+      } else {
+        line.freed.push_back(i);
+      }
     } else if (i >= span.row || blocks.seeded(i)) {
       line.held.push_back(i);
     } else if (i >= span.work) {
@@ -190,6 +210,8 @@ uint64_t count_left(const AllocationHistory& model, const Span& span,
       freed.leave_out_from(blocks[i], blocks.birth(i) + life);
       left.bytes += blocks.block_bytes(i);
     }
+    if (!line.has_early()) line.freed.clear();
+    for (const uint32_t i : line.freed) freed.leave_out_from(blocks[i], blocks.birth(i) + life);
     growth.left.push_back(left);
   }
   std::sort(growth.left.begin(), growth.left.end(),
@@ -211,6 +233,51 @@ uint64_t TimeGrowth::left_blocks() const {
 }
 
 namespace {
+
+// Blocks of one stack that are alive.
+struct Alive {
+  double count = 0;
+  double bytes = 0;
+  double age_ns = 0;  // of all together
+
+  void add(uint64_t block_bytes, int64_t age) {
+    ++count;
+    bytes += static_cast<double>(block_bytes);
+    age_ns += static_cast<double>(age);
+  }
+};
+
+// Whether memory grows because more blocks arrive. As many are alive as arrive in the time for
+// which they live (Little's law): if they are not older than before, nothing is kept for longer. A
+// cache of so many entries, or one block, grows with its sizes instead. `events`: in the middle and
+// at the end, when least is in use.
+bool more_arrive(const AllocationHistory& model, uint32_t first_row,
+                 const std::array<uint32_t, 2>& events,
+                 const std::unordered_set<uint32_t>& recurring) {
+  const auto& blocks = model.allocations;
+  if (model.time_ns[events[1]] == model.time_ns[events[0]]) return false;  // not recorded
+  std::unordered_map<uint32_t, std::array<Alive, 2>> by_stack;
+  for (uint32_t i = first_row; i < blocks.size() && blocks.birth(i) <= events[1]; ++i) {
+    if (!recurring.contains(blocks.stack(i))) continue;
+    auto& alive = by_stack[blocks.stack(i)];
+    for (size_t k = 0; k < events.size(); ++k) {
+      if (blocks.birth(i) > events[k] || blocks.release(i) <= events[k]) continue;
+      alive[k].add(blocks.block_bytes(i),
+                   model.time_ns[events[k]] - model.time_ns[blocks.birth(i)]);
+    }
+  }
+  double gained = 0;
+  double arrived = 0;
+  for (const auto& [stack, alive] : by_stack) {
+    const auto& [before, now] = alive;
+    gained += std::max(0.0, now.bytes - before.bytes);
+    const bool older = now.age_ns * before.count > 1.25 * before.age_ns * now.count;
+    if (now.count > before.count && !older) {
+      arrived += (now.count - before.count) * now.bytes / now.count;
+    }
+  }
+  return arrived > gained / 2;
+}
 
 // Memory that rises in every part of the work.
 std::optional<TimeGrowth> steady_growth(const DeviceEvidence& d, const Span& span,
@@ -239,6 +306,10 @@ std::optional<TimeGrowth> steady_growth(const DeviceEvidence& d, const Span& spa
     // Every part has its share: a cache that was filled has none at the end.
     const uint64_t rise = i == 0 ? UINT64_MAX : parts[i].low_bytes - parts[i - 1].low_bytes;
     if (rise < growth.gained_bytes / kParts / 4) return std::nullopt;
+  }
+  if (more_arrive(*d.model, span.work, {parts[kParts / 2 - 1].low_event, last.low_event},
+                  recurring)) {
+    return std::nullopt;
   }
   TimeGrowth told = growth;
   const uint64_t left_in_span = count_left(*d.model, span, recurring, kParts - 1, told);

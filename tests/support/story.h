@@ -127,6 +127,9 @@ class Story {
     }
   }
 
+  // Time in which nothing is allocated.
+  void wait(int64_t ns) { tick(ns); }
+
   void empty_cache(uint32_t stack) {
     for (auto& [home, holes] : holes_) {
       for (auto it = segments_.begin(); it != segments_.end();) {

@@ -357,6 +357,58 @@ TEST(LeakLines, AListThatIsClearedNowAndThen) {
   EXPECT_EQ(f.advice.at(0).saves_bytes, 8 * 12 * kMiB);
   EXPECT_TRUE(run(1).finding("creep").id.empty());
   EXPECT_TRUE(run(2).finding("creep").id.empty());
+
+// A server that takes requests in and has done some of them in each second.
+template <class Arrive, class Finish>
+Trace serving(Arrive arrive, Finish finish) {
+  constexpr int64_t kSecondNs = 1'000'000'000;
+  return Trace([=](Story& s, uint32_t) {
+    std::vector<std::pair<int, uint64_t>> alive;  // second, block
+    for (int i = 0; i < 4; ++i) s.alloc(20 * kMiB, s.setup());
+    for (int second = 0; second < 200; ++second) {
+      for (int i = 0; i < 4; ++i) s.free(s.alloc(8 * kMiB, s.forward(i, "serve serve.py:20")));
+      for (int i = 0; i < arrive(second); ++i) {
+        alive.emplace_back(second, s.alloc(4 * kMiB, s.stack({"append kv.py:33"})));
+      }
+      const size_t done = finish(second, alive);
+      for (size_t i = 0; i < done; ++i) s.free(alive[i].second);
+      alive.erase(alive.begin(), alive.begin() + static_cast<std::ptrdiff_t>(done));
+      s.wait(kSecondNs);
+    }
+  });
+}
+
+using Ids = std::vector<std::string>;
+using AliveBlocks = std::vector<std::pair<int, uint64_t>>;
+
+// Each is done after as many seconds as the others, or later and later.
+TEST(LeakLines, MoreRequestsAreNoLeak) {
+  const auto arrive = [](int second) { return 1 + second / 20; };
+  const auto done_in_time = [](int second, const AliveBlocks& alive) {
+    return static_cast<size_t>(std::count_if(
+        alive.begin(), alive.end(), [&](const auto& block) { return block.first + 12 <= second; }));
+  };
+  const auto done_slowly = [](int second, const AliveBlocks& alive) {
+    return std::min(alive.size(), static_cast<size_t>(1 + second / 40));
+  };
+  EXPECT_EQ(serving(arrive, done_in_time).alarms(), Ids{});
+  EXPECT_EQ(serving(arrive, done_slowly).alarms(), (Ids{"creep"}));
+}
+
+// The oldest are done first, so that none is older than those that were freed last.
+TEST(LeakLines, ABacklogThatBeginsLate) {
+  const auto arrive = [](int) { return 2; };
+  const auto backlog = [](int until) {
+    return [until](int second, const AliveBlocks& alive) {
+      const bool slow = second >= 100 && second < until;
+      return std::min(alive.size(), static_cast<size_t>(slow ? 1 : 4));
+    };
+  };
+  const Trace grows = serving(arrive, backlog(200));
+  EXPECT_EQ(grows.alarms(), (Ids{"creep"}));
+  EXPECT_NEAR(static_cast<double>(grows.finding("creep").advice.at(0).saves_bytes), 400.0 * kMiB,
+              20.0 * kMiB);
+  EXPECT_EQ(serving(arrive, backlog(140)).alarms(), Ids{});
 }
 
 }  // namespace tidemark
