@@ -74,52 +74,64 @@ std::vector<StackKey> stack_keys(const Dictionary& names) {
 struct StackBytes {
   uint32_t stack = 0;  // one of those with this text
   uint64_t bytes = 0;
+  uint64_t blocks = 0;
+
+  void add(uint64_t block_bytes) {
+    bytes += block_bytes;
+    ++blocks;
+  }
 };
 
 // What is allocated at the rank's peak, by stack.
 std::map<StackKey, StackBytes> bytes_by_stack(const Loaded& c) {
-  std::map<uint32_t, uint64_t> by_id;
+  std::map<uint32_t, StackBytes> by_id;
   if (c.framework != nullptr) {
     const AllocationColumns& all = c.framework->allocations;
     const MemoryState peak = state_after(*c.framework, c.framework->allocated_peak.event);
     for (const uint32_t i : peak.live) {
-      if (!peak.is_pending(*c.framework, i)) by_id[all.stack(i)] += all.block_bytes(i);
+      if (!peak.is_pending(*c.framework, i)) by_id[all.stack(i)].add(all.block_bytes(i));
     }
   } else {
     for (const DriverAllocation& a : c.process->driver.allocations) {
       if (a.on_card() && a.device == c.height.device && a.birth_ns <= c.height.time_ns &&
           a.death_ns > c.height.time_ns) {
-        by_id[a.stack] += a.size_bytes;
+        by_id[a.stack].add(a.size_bytes);
       }
     }
   }
   const std::vector<StackKey> keys = stack_keys(c.process->names);
   std::map<StackKey, StackBytes> by_text;
-  for (const auto& [stack, bytes] : by_id) {
+  for (const auto& [stack, here] : by_id) {
     StackBytes& sum = by_text[stack < keys.size() ? keys[stack] : StackKey()];
     sum.stack = stack;
-    sum.bytes += bytes;
+    sum.bytes += here.bytes;
+    sum.blocks += here.blocks;
   }
   return by_text;
 }
 
 std::vector<StackExcess> stack_excess(const Loaded& high, const Loaded& typical) {
   const auto theirs = bytes_by_stack(typical);
-  std::vector<std::pair<uint64_t, StackBytes>> order;  // with the bytes of the typical rank
+  std::vector<std::pair<StackBytes, StackBytes>> order;  // of the typical rank, and of this one
   for (const auto& [key, here] : bytes_by_stack(high)) {
     const auto it = theirs.find(key);
-    const uint64_t other = it != theirs.end() ? it->second.bytes : 0;
-    if (here.bytes > other) order.emplace_back(other, here);
+    const StackBytes other = it != theirs.end() ? it->second : StackBytes();
+    if (here.bytes > other.bytes) order.emplace_back(other, here);
   }
   std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
-    const uint64_t x = a.second.bytes - a.first;
-    const uint64_t y = b.second.bytes - b.first;
+    const uint64_t x = a.second.bytes - a.first.bytes;
+    const uint64_t y = b.second.bytes - b.first.bytes;
     return x != y ? x > y : a.second.stack < b.second.stack;
   });
   if (order.size() > kMostStacks) order.resize(kMostStacks);
   std::vector<StackExcess> all;
   for (const auto& [other, here] : order) {
-    all.push_back({high.process->names.stack_text(here.stack), {}, here.bytes, other});
+    all.push_back({high.process->names.stack_text(here.stack),
+                   {},
+                   here.bytes,
+                   other.bytes,
+                   here.blocks,
+                   other.blocks});
   }
   return all;
 }

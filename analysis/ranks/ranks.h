@@ -34,6 +34,8 @@ struct StackExcess {
   std::vector<std::string> own_frames;  // those of them that no other rank recorded
   uint64_t bytes = 0;
   uint64_t typical_bytes = 0;
+  uint64_t blocks = 0;
+  uint64_t typical_blocks = 0;
 };
 
 // The first rank that rose above the median of the others and stayed there up to its peak. Where

@@ -60,8 +60,56 @@ bool is_growth(const RankComparison& ranks, const DeviceEvidence& d, uint64_t ex
   return bytes >= extra / 2;
 }
 
+// Whether most of the excess are more activations of the same sizes, of lines that the other rank
+// runs as well, and little else: more passes are waiting for their backward pass.
+bool holds_more_passes(const RankComparison& ranks, const DeviceEvidence& d, uint64_t extra) {
+  if (!d.categories.has_backward) return false;
+  std::set<uint32_t> stacks;
+  for (size_t i = 0; i < d.categories.of.size(); ++i) {
+    if (d.categories.of[i] == Category::kActivation) stacks.insert(d.model->allocations.stack(i));
+  }
+  std::set<std::string> lines;
+  for (const uint32_t stack : stacks) lines.insert(headline_of(d.process->names.stack_text(stack)));
+  uint64_t more = 0;
+  uint64_t other = 0;
+  for (const StackExcess& e : ranks.stacks) {
+    const uint64_t bytes = e.bytes - std::min(e.bytes, e.typical_bytes);
+    const auto size = e.bytes / std::max<uint64_t>(e.blocks, 1);
+    const auto usual = e.typical_bytes / std::max<uint64_t>(e.typical_blocks, 1);
+    const bool repeated = e.blocks > e.typical_blocks && size <= usual + usual / 8 &&
+                          lines.contains(headline_of(e.frames));
+    (repeated ? more : other) += bytes;
+  }
+  return more >= extra / 2 && other <= more / 4;
+}
+
+// Whether the ranks hold less and less, as the stages of a pipeline do: while a later stage works
+// on a micro-batch, an earlier one begins the next. The last stage also has the logits and the
+// loss.
+bool fall_in_order(const RankComparison& ranks, uint64_t extra) {
+  const std::vector<RankHeight>& heights = ranks.heights;
+  if (ranks.highest.bytes - heights.front().bytes > extra / 8) return false;
+  if (heights.size() == 2) return true;
+  size_t levels = 1;
+  for (size_t i = 1; i < heights.size(); ++i) {
+    const uint64_t before = heights[i - 1].bytes;
+    const uint64_t here = heights[i].bytes;
+    if (here > before + extra / 8) return i + 1 == heights.size() && levels > 2;
+    if (here + extra / 8 < before) ++levels;
+  }
+  return levels > 2;
+}
+
 Advice advice_for(const RankComparison& ranks, const DeviceEvidence& d, const StackExcess* own,
-                  uint64_t extra) {
+                  bool is_pipeline, uint64_t extra) {
+  if (is_pipeline) {
+    return {"balance_stages",
+            "if the ranks are stages of a pipeline (1F1B), their schedule does this: the first "
+            "stage holds the most micro-batches; where its memory is short, give it fewer layers, "
+            "or checkpoint its activations. If not, give every rank as many passes before the "
+            "backward pass",
+            0};
+  }
   if (own != nullptr) {
     return {"move_extras",
             fmt::format("only this rank runs {}: move what it keeps to host memory, or spread it "
@@ -105,20 +153,23 @@ void find_rank_imbalance(const Evidence& evidence, std::vector<Finding>& out) {
   if (extra < kWorthSaying || extra < typical.bytes / 10) return;
   const DeviceEvidence* d = device_of(evidence, high);
   if (d == nullptr) return;  // the report is about another rank
+  const StackExcess* own = largest_of_its_own(ranks);
+  const bool is_pipeline = own == nullptr && !is_growth(ranks, *d, extra) &&
+                           fall_in_order(ranks, extra) && holds_more_passes(ranks, *d, extra);
   Finding f = d->finding(
-      "rank_imbalance", severity_of(evidence, *d),
-      fmt::format("rank {} needs {} more than rank {} ({} versus {}{})", high.rank,
+      "rank_imbalance", is_pipeline && !d->ran_out() ? kInfo : severity_of(evidence, *d),
+      fmt::format("rank {} needs {} more than rank {} ({} versus {}{}){}", high.rank,
                   size_text(extra), typical.rank, size_text(high.bytes), size_text(typical.bytes),
-                  ranks.in_windows ? ", peaks within the kept windows" : ""));
+                  ranks.in_windows ? ", peaks within the kept windows" : "",
+                  is_pipeline ? ": it holds more passes of the same sizes" : ""));
   f.evidence = {
       {"peak_bytes", high.bytes}, {"median_peak_bytes", typical.bytes}, {"extra_bytes", extra}};
-  const StackExcess* own = largest_of_its_own(ranks);
   if (own != nullptr) {
     f.frames = own->frames;
   } else if (!ranks.stacks.empty()) {
     f.frames = ranks.stacks.front().frames;
   }
-  f.advice.push_back(advice_for(ranks, *d, own, extra));
+  f.advice.push_back(advice_for(ranks, *d, own, is_pipeline, extra));
   out.push_back(std::move(f));
 }
 
