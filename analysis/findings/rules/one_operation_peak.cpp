@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -152,9 +153,60 @@ std::string blocks_text(const Operation& o) {
                      o.failed ? ", the last of which did not fit" : "");
 }
 
+// Blocks that lines of the program make between two whole passes of the model and keep through the
+// next, several at a time: caches of its layers. A single one may be the last result, which is
+// there until its variable is set again.
+class CarriedBlocks {
+ public:
+  explicit CarriedBlocks(const DeviceEvidence& d) {
+    if (d.categories.has_backward) return;
+    find_passes(d);
+    const AllocationColumns& all = d.model->allocations;
+    std::map<std::pair<uint32_t, size_t>, std::vector<size_t>> by_line;  // and the pass
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (d.roles->of(all.stack(i)) != StackRole::kUser) continue;
+      const auto next = std::partition_point(
+          passes_.begin(), passes_.end(), [&](const Pass& p) { return p.first <= all.birth(i); });
+      if (next == passes_.end() || next->last >= all.release(i)) continue;
+      by_line[{all.stack(i), static_cast<size_t>(next - passes_.begin())}].push_back(i);
+    }
+    for (const auto& [line, rows] : by_line) {
+      if (rows.size() > 1) rows_.insert(rows.begin(), rows.end());
+    }
+  }
+
+  bool contains(size_t row) const { return rows_.contains(row); }
+
+ private:
+  struct Pass {
+    uint32_t first = 0;
+    uint32_t last = 0;
+    uint32_t births = 0;
+  };
+
+  // What runs between them, a single module, say, is much shorter.
+  void find_passes(const DeviceEvidence& d) {
+    const AllocationColumns& all = d.model->allocations;
+    bool in_pass = false;
+    uint32_t longest = 0;
+    for (size_t i = 0; i < all.size(); ++i) {
+      const bool forward = d.roles->of(all.stack(i)) == StackRole::kForward;
+      if (forward && !in_pass) passes_.push_back({all.birth(i), 0, 0});
+      in_pass = forward;
+      if (!forward) continue;
+      passes_.back().last = all.birth(i);
+      longest = std::max(longest, ++passes_.back().births);
+    }
+    std::erase_if(passes_, [&](const Pass& pass) { return 2 * pass.births < longest; });
+  }
+
+  std::vector<Pass> passes_;  // by the events of their first and last allocation
+  std::unordered_set<size_t> rows_;
+};
+
 class Search {
  public:
-  explicit Search(const DeviceEvidence& d) : d_(d) {
+  explicit Search(const DeviceEvidence& d) : d_(d), carried_(d) {
     if (d.ran_out() && is_of_operation(d.model->failures.back())) {
       failure_ = &d.model->failures.back();
     }
@@ -177,7 +229,7 @@ class Search {
     const StackRole role = d_.roles->of(a.stack);
     if (role == StackRole::kData || role == StackRole::kOptimizer) return false;
     if (role == StackRole::kUser && a.birth < first_pass_ && a.release == kNever) return false;
-    if (is_added_to_gradient(a) || kept_.contains(i)) return false;
+    if (is_added_to_gradient(a) || kept_.contains(i) || carried_.contains(i)) return false;
     const uint32_t lives = std::min(a.release, d_.model->event_count()) - a.birth;
     if (d_.categories.has_backward ? outlives_step(a) : lives >= 3 * kBriefBirths) return false;
     return a.release != kNever || d_.ran_out();
@@ -341,6 +393,7 @@ class Search {
   }
 
   const DeviceEvidence& d_;
+  const CarriedBlocks carried_;
   const FailedAllocation* failure_ = nullptr;  // the request that would have been the highest peak
   uint32_t first_pass_ = 0;                    // event
   std::unordered_set<uint64_t> weights_;       // sizes of blocks

@@ -371,5 +371,33 @@ TEST(Operations, AttentionScoresNameTheFusedFunction) {
   EXPECT_NE(loss.find("cross entropy"), std::string::npos) << loss;
 }
 
+// A search that keeps the best beams copies the caches of all layers between two passes. A result
+// that is used at once and freed before the next pass is an operation's.
+TEST(Operations, CachesThatAreCopiedBetweenPasses) {
+  const auto search = [](bool caches) {
+    return Trace([caches](Story& s, uint32_t) {
+      for (int i = 0; i < 4; ++i) s.alloc(20 * kMiB, s.setup());
+      for (int request = 0; request < 8; ++request) {
+        std::vector<uint64_t> held;
+        for (int pass = 0; pass < 12; ++pass) {
+          for (int i = 0; i < 8; ++i) s.free(s.alloc(2 * kMiB, s.forward(i, "search beam.py:36")));
+          std::vector<uint64_t> copies;
+          for (int i = 0; i < 6; ++i) {
+            copies.push_back(s.alloc(64 * kMiB, s.stack({"reorder beam.py:44"})));
+          }
+          for (const uint64_t block : held) s.free(block);
+          held = copies;
+          if (caches) continue;
+          for (const uint64_t block : held) s.free(block);
+          held.clear();
+        }
+        for (const uint64_t block : held) s.free(block);
+      }
+    });
+  };
+  EXPECT_TRUE(search(true).finding("one_operation_peak").id.empty());
+  EXPECT_EQ(search(false).finding("one_operation_peak").id, "one_operation_peak");
+}
+
 }  // namespace
 }  // namespace tidemark
