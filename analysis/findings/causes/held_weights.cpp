@@ -126,16 +126,28 @@ void find_copy(const DeviceEvidence& d, const Groups& groups, uint64_t least_byt
   for (const WeightsOfLine& group : groups.unknown) compare(group);
 }
 
+std::string place(const Dictionary& names, const WeightsOfLine& weights) {
+  return weights.stack == 0 ? "a line before the recording"
+                            : place_of(names.stack_text(weights.stack));
+}
+
+// How often the line of the copy made it.
+void count_times(const DeviceEvidence& d, const Groups& groups, HeldWeights& held) {
+  if (!held.has_copy() || held.is_halved) return;
+  const std::string line = place(d.process->names, held.copy);
+  for (const WeightsOfLine& group : groups.weights) {
+    if (place(d.process->names, group) != line || !has_sizes_of(d, group, held.original, 1))
+      continue;
+    ++held.times;
+    held.times_bytes += group.bytes;
+  }
+}
+
 // What is saved if this share of them is not there.
 uint64_t saved_without(const DeviceEvidence& d, const WeightsOfLine& weights, double share) {
   Rehearsal without(*d.model);
   for (const uint32_t row : weights.rows) without.leave_out(d.model->allocations[row], share);
   return without.saved_bytes();
-}
-
-std::string place(const Dictionary& names, const WeightsOfLine& weights) {
-  return weights.stack == 0 ? "a line before the recording"
-                            : place_of(names.stack_text(weights.stack));
 }
 
 }  // namespace
@@ -144,6 +156,7 @@ HeldWeights weights_held_at(const DeviceEvidence& d, uint32_t event, uint64_t le
   HeldWeights held;
   const Groups groups = groups_at(d, event);
   find_copy(d, groups, least_copy_bytes, held);
+  count_times(d, groups, held);
   const auto count = [&](const WeightsOfLine& group) {
     held.bytes += group.bytes;
     const auto same = std::find_if(held.lines.begin(), held.lines.end(),
@@ -184,6 +197,10 @@ std::string weights_text(const Dictionary& names, const HeldWeights& weights) {
   if (!weights.has_copy()) return text;
   const std::string copy = place(names, weights.copy);
   const std::string original = place(names, weights.original);
+  if (copy == original && weights.times > 2) {
+    return text + fmt::format(", which made the same sizes {} times ({} in all)", weights.times,
+                              size_text(weights.times_bytes));
+  }
   if (copy == original) {
     return text + fmt::format(", which made the same sizes twice ({} and {})",
                               size_text(weights.original.bytes), size_text(weights.copy.bytes));
@@ -197,12 +214,13 @@ Advice smaller_weights(const DeviceEvidence& d, const HeldWeights& weights, bool
   if (weights.has_copy()) {
     const std::string copy = place(names, weights.copy);
     if (copy == place(names, weights.original)) {
-      const uint64_t bytes = weights.original.bytes;
+      const uint64_t bytes = freed_by_one_copy(weights);
       return {"free_old_weights",
               fmt::format("free the old weights before {} makes new ones (del, gc.collect(), "
                           "torch.cuda.empty_cache()), or load the new ones into them "
-                          "(load_state_dict of a checkpoint in host memory): frees {}",
-                          copy, size_text(bytes)),
+                          "(load_state_dict of a checkpoint in host memory){}: frees {}",
+                          copy, weights.times > 2 ? ", or let all users share one copy" : "",
+                          size_text(bytes)),
               bytes};
     }
     if (weights.is_halved) {
@@ -240,6 +258,11 @@ Advice smaller_weights(const DeviceEvidence& d, const HeldWeights& weights, bool
                          : fmt::format("half the precision or quantized (saves {} or more)",
                                        size_text(saved))),
       saved};
+}
+
+uint64_t freed_by_one_copy(const HeldWeights& weights) {
+  const uint64_t one = std::max(weights.original.bytes, weights.copy.bytes);
+  return std::max(weights.original.bytes, weights.times_bytes - std::min(weights.times_bytes, one));
 }
 
 bool makes_weights(const DeviceEvidence& d, const HeldWeights& weights, uint32_t stack) {

@@ -25,6 +25,9 @@ struct HeldWeights {
   WeightsOfLine copy;
   WeightsOfLine original;
   bool is_halved = false;  // the copy has half their precision
+  // How often that line made weights of these sizes that are alive, and what they take together.
+  size_t times = 0;
+  uint64_t times_bytes = 0;
 
   bool has_copy() const { return copy.bytes != 0; }
 };
@@ -37,6 +40,9 @@ std::string weights_text(const Dictionary& names, const HeldWeights& weights);
 
 // `failed`: the request was one for more of them.
 Advice smaller_weights(const DeviceEvidence& d, const HeldWeights& weights, bool failed);
+
+// What is freed if each time only the newest of them are kept, or one of them for all.
+uint64_t freed_by_one_copy(const HeldWeights& weights);
 
 // Whether a stack goes through the line that made weights.
 bool makes_weights(const DeviceEvidence& d, const HeldWeights& weights, uint32_t stack);

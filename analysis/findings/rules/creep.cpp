@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "analysis/findings/causes/held_weights.h"
 #include "analysis/findings/causes/sawtooth.h"
 #include "analysis/findings/growing_lines.h"
 #include "analysis/findings/growth.h"
@@ -258,6 +259,30 @@ void find_kept_requests(const DeviceEvidence& d, std::vector<Finding>& out) {
   }
 }
 
+// Weights of the same sizes that one line made again and again, with passes in between, and all of
+// which are there: perhaps each version that was loaded.
+void find_kept_weights(const DeviceEvidence& d, std::vector<Finding>& out) {
+  constexpr size_t kLeastTimes = 3;
+  if (d.model == nullptr || d.ran_out() || d.categories.of.empty()) return;
+  const HeldWeights weights =
+      weights_held_at(d, d.model->allocated_peak.event, d.peak_bytes() / 10);
+  if (weights.times < kLeastTimes) return;
+  const uint64_t freed = freed_by_one_copy(weights);
+  Finding f = d.finding(
+      "creep", d.is_tight() ? kWarning : kInfo,
+      fmt::format("one line made weights of the same sizes {} times, and all of them are there: {}",
+                  weights.times, size_text(weights.times_bytes)));
+  f.evidence = {{"bytes", weights.times_bytes}, {"times", weights.times}};
+  f.frames = d.process->names.stack_text(weights.copy.stack);
+  f.advice.push_back(
+      {"free_old_weights",
+       fmt::format("if only the newest are used, free the old ones before {} makes new ones; if "
+                   "all are the same, share one copy: saves up to {}",
+                   place_of(f.frames), size_text(freed)),
+       freed});
+  out.push_back(std::move(f));
+}
+
 // Whether it is the graphs of a program that does not train that grow: they have a finding of their
 // own.
 bool is_of_graphs(const DeviceEvidence& d, uint32_t stack) {
@@ -312,6 +337,7 @@ void find_creep(const Evidence& evidence, std::vector<Finding>& out) {
       if (!growth || !is_output(d, grown)) find_kept_requests(d, out);
       if (growth && out.size() == before) out.push_back(creep_over_time(d, *growth));
       if (out.size() == before) find_collected(d, out);
+      if (out.size() == before) find_kept_weights(d, out);
     }
     const size_t before = out.size();
     find_creep_outside(d, out);

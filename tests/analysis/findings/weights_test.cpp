@@ -166,6 +166,36 @@ TEST(Weights, LoadedWhileTheOldOnesLive) {
   EXPECT_EQ(f.advice[0].saves_bytes, 720 * kMiB);
 }
 
+// Each version that a server loads stays.
+Trace reloading(int versions, bool runs_out) {
+  return Trace(
+      [=](Story& s, uint32_t) {
+        const uint32_t load = s.stack({"load_model serve.py:12", "swap serve.py:25"});
+        for (int version = 0; version < versions; ++version) {
+          make_model(s, 20, load);
+          for (int i = 0; i < 20; ++i) {
+            s.free(s.alloc(4 * kMiB, s.forward(i % 4, "answer serve.py:40")));
+          }
+        }
+        if (!runs_out) return;
+        for (uint64_t i = 1; i <= 6; ++i) s.alloc(20 * i * kMiB, load);
+        s.run_out(140 * kMiB, 136 * kMiB, load);
+      },
+      1, false, 3500 * kMiB);
+}
+
+TEST(Weights, OfSeveralVersions) {
+  const Finding failed = reloading(4, true).finding("capacity");
+  EXPECT_TRUE(says(failed, "which made the same sizes 5 times (3.2 GiB in all)")) << failed.summary;
+  ASSERT_FALSE(failed.advice.empty());
+  EXPECT_EQ(failed.advice[0].saves_bytes, (3 * 720 + 420) * kMiB);
+  const Finding note = reloading(4, false).finding("creep");
+  EXPECT_EQ(note.severity, kInfo);
+  ASSERT_FALSE(note.advice.empty());
+  EXPECT_EQ(note.advice[0].saves_bytes, 3 * 720 * kMiB);
+  EXPECT_TRUE(reloading(2, false).finding("creep").id.empty());  // perhaps both are used
+}
+
 // With other settings of the allocator one more tensor would fit, but more would have followed.
 TEST(Weights, OfAModelThatIsTooLarge) {
   const Trace trace = Trace::on_card(kCard, [](Story& s, uint32_t) {
