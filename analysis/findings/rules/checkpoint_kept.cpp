@@ -100,6 +100,58 @@ Kept kept_by_checkpoint(const DeviceEvidence& d) {
   return kept;
 }
 
+bool computes(const DeviceEvidence& d) {
+  if (d.model == nullptr) return false;
+  const AllocationColumns& all = d.model->allocations;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (d.roles->of(all.stack(i)) == StackRole::kForward) return true;
+  }
+  return false;
+}
+
+// Blocks of a card on which the process reads a checkpoint and does nothing else, while it computes
+// on another one: what was saved from cuda:0 is loaded to it by every rank.
+Kept kept_on_foreign_card(const Evidence& evidence, const DeviceEvidence& d) {
+  const auto computes_elsewhere = [&](const DeviceEvidence& other) {
+    return other.process == d.process && other.device != d.device && computes(other);
+  };
+  Kept kept;
+  const auto& devices = evidence.devices;
+  if (computes(d) || std::none_of(devices.begin(), devices.end(), computes_elsewhere)) return kept;
+  const std::vector<bool> loading = loading_stacks(d.process->names);
+  const AllocationColumns& all = d.model->allocations;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const uint32_t stack = all.stack(i);
+    if (stack >= loading.size() || !loading[stack] || all.release(i) != kNever) continue;
+    kept.rows.push_back(i);
+    kept.bytes += all.block_bytes(i);
+    kept.by_stack[stack] += all.block_bytes(i);
+  }
+  return kept;
+}
+
+void find_on_foreign_card(const Evidence& evidence, const DeviceEvidence& d,
+                          std::vector<Finding>& out) {
+  const Kept kept = kept_on_foreign_card(evidence, d);
+  if (kept.bytes < std::max(kWorthSaying, d.peak_bytes() / 10 * 9)) return;
+  Finding f = d.finding("checkpoint_kept", kWarning,
+                        fmt::format("{} that a checkpoint was read into stay on cuda:{}, where "
+                                    "this process computes nothing",
+                                    size_text(kept.bytes), d.device));
+  f.evidence = {{"checkpoint_bytes", kept.bytes},
+                {"blocks", kept.rows.size()},
+                {"allocated_peak_bytes", d.peak_bytes()}};
+  f.frames = d.process->names.stack_text(largest_stack(kept.by_stack));
+  f.advice.push_back(
+      {"load_on_host",
+       fmt::format("load with map_location=\"cpu\", or to the process's own card, and "
+                   "del what was loaded once it is copied into the model: saves {} "
+                   "on that card, for each process that does this",
+                   size_text(kept.bytes)),
+       kept.bytes});
+  out.push_back(std::move(f));
+}
+
 // Without it, the request that failed would have fitted.
 const char* severity_of(const DeviceEvidence& d, const Kept& kept, uint64_t saved) {
   if (d.ran_out()) {
@@ -118,7 +170,9 @@ const char* severity_of(const DeviceEvidence& d, const Kept& kept, uint64_t save
 
 void find_checkpoint_kept(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
-    if (d.model == nullptr || d.steps.count() <= kStepsKept) continue;
+    if (d.model == nullptr) continue;
+    find_on_foreign_card(evidence, d, out);
+    if (d.steps.count() <= kStepsKept) continue;
     const Kept kept = kept_by_checkpoint(d);
     if (kept.bytes < kWorthSaying || kept.copied_bytes < kept.bytes / 3) continue;
     Rehearsal without(*d.model);

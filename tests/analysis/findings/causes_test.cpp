@@ -702,6 +702,34 @@ TEST(Causes, CheckpointThatStaysOnTheCard) {
   EXPECT_EQ(resumed(Loaded::kAssigned).alarms(), Ids{});  // the model has no other copy
 }
 
+// Each rank loads to the card that the checkpoint was saved from, and trains on its own.
+TEST(Causes, CheckpointOnACardWhereNothingIsComputed) {
+  const auto run = [](bool freed, bool moves) {
+    return Trace([=](Story& s, uint32_t) {
+      const uint32_t load = s.stack(
+          {"_cuda torch/_utils.py:90", "load torch/serialization.py:5", "resume train.py:40"});
+      Blocks blocks;
+      s.on(64, 0);
+      for (int i = 0; i < 6; ++i) blocks.push_back(s.alloc(20 * kMiB, load));
+      if (moves) s.free(s.alloc(20 * kMiB, s.forward(1)));
+      if (freed) {
+        for (const uint64_t block : blocks) s.free(block);
+      }
+      s.use_device(1);
+      s.on(0, 0);
+      Training t(s, {});
+      for (int i = 0; i < 8; ++i) t.step();
+    });
+  };
+  const Trace kept = run(false, false);
+  EXPECT_EQ(kept.alarms(), (Ids{"checkpoint_kept"}));
+  const Finding f = kept.finding("checkpoint_kept");
+  EXPECT_EQ(f.device, 0);
+  EXPECT_EQ(f.advice.at(0).saves_bytes, 120 * kMiB);
+  EXPECT_EQ(run(true, false).alarms(), Ids{});
+  EXPECT_EQ(run(false, true).alarms(), Ids{});  // a part of the model is there
+}
+
 // A loss over many classes, with logits of `times` the size of a layer's activations.
 Trace classes(uint64_t times) {
   return Trace([times](Story& s, uint32_t) {
