@@ -30,6 +30,7 @@ constexpr NamedRule kRules[] = {
     {"accumulated_graphs", find_accumulated_graphs},
     {"unused_gradients", find_unused_gradients},
     {"checkpoint_kept", find_checkpoint_kept},
+    {"kept_by_error", find_kept_by_error},
     {"one_operation_peak", find_one_operation_peak},
     {"activation_peak", find_activation_peak},
     {"optimizer_state_spike", find_optimizer_state_spike},
@@ -65,7 +66,7 @@ int order_of_cause(const Finding& f) {
   if (f.severity != kError) return 2;
   if (f.id == "creep" || f.id == "retained_graph" || f.id == "eval_keeps_graph" ||
       f.id == "accumulated_graphs" || f.id == "one_operation_peak" || f.id == "checkpoint_kept" ||
-      f.id == "rank_imbalance" || f.id == "stray_context") {
+      f.id == "kept_by_error" || f.id == "rank_imbalance" || f.id == "stray_context") {
     return 0;
   }
   return f.id == "memory_fraction" ? 1 : 2;

@@ -21,6 +21,7 @@ void find_memory_fraction(const Evidence& evidence, std::vector<Finding>& out);
 void find_graph_private_pool(const Evidence& evidence, std::vector<Finding>& out);
 void find_pinned_growth(const Evidence& evidence, std::vector<Finding>& out);
 void find_sleep_leftover(const Evidence& evidence, std::vector<Finding>& out);
+void find_kept_by_error(const Evidence& evidence, std::vector<Finding>& out);
 void find_shape_variance(const Evidence& evidence, std::vector<Finding>& out);
 void find_accumulated_graphs(const Evidence& evidence, std::vector<Finding>& out);
 void find_unused_gradients(const Evidence& evidence, std::vector<Finding>& out);

@@ -251,6 +251,44 @@ TEST(OutOfMemory, AServerThatWentOn) {
   EXPECT_NE(summary(60).find("went on"), std::string::npos) << summary(60);
 }
 
+// A server that stores the exception of a request that was too large.
+TEST(OutOfMemory, WhatAStoredExceptionKeeps) {
+  const auto run = [](bool stores, bool fails_again) {
+    return Trace([=](Story& s, uint32_t) {
+      const auto line = [&](int i) { return s.forward(i, "serve serve.py:20"); };
+      const auto serve = [&](int request) {
+        const uint64_t prompt = s.alloc(kMiB, s.stack({"tokenize serve.py:18"}));
+        uint64_t last = s.alloc(8 * kMiB, line(0));
+        for (int i = 1; i <= 4 + request % 2; ++i) {
+          const uint64_t next = s.alloc(8 * kMiB, line(i));
+          s.free(last);
+          last = next;
+        }
+        s.free(last);
+        s.free(prompt);
+      };
+      for (int i = 0; i < 4; ++i) s.alloc(20 * kMiB, s.setup());
+      for (int i = 0; i < 60; ++i) serve(i);
+      const uint64_t prompt = s.alloc(40 * kMiB, s.stack({"tokenize serve.py:18"}));
+      const std::vector<uint64_t> kept = {s.alloc(320 * kMiB, line(0)),
+                                          s.alloc(320 * kMiB, line(1))};
+      s.run_out(320 * kMiB, 10 * kMiB, line(2));
+      if (!stores) {
+        for (const uint64_t block : kept) s.free(block);
+        s.free(prompt);
+      }
+      for (int i = 0; i < 60; ++i) serve(i);
+      if (fails_again) s.run_out(160 * kMiB, 10 * kMiB, line(0));
+    });
+  };
+  const Finding kept = run(true, false).finding("kept_by_error");
+  EXPECT_EQ(kept.severity, kWarning);
+  ASSERT_FALSE(kept.frames.empty());
+  EXPECT_EQ(kept.evidence.at(0).second, 640 * kMiB);
+  EXPECT_EQ(run(true, true).report().findings.front().id, "kept_by_error");
+  EXPECT_TRUE(run(false, false).finding("kept_by_error").id.empty());
+}
+
 // What the rest of the step that was given up needs is not known: nothing is promised for it.
 TEST(OutOfMemory, HalfTheBatchOfAStepThatWasGivenUp) {
   const auto advice = [](int steps, const char* finding) {
