@@ -1,0 +1,44 @@
+// The report as text, of findings that are made up.
+#include "export/report/report_text.h"
+
+#include <gtest/gtest.h>
+
+namespace tidemark {
+namespace {
+
+Finding note(int64_t rank, const std::string& line) {
+  Finding f;
+  f.id = "creep";
+  f.severity = kInfo;
+  f.rank = rank;
+  f.summary = "5.8 GiB stays";
+  f.frames = {"forward " + line};
+  return f;
+}
+
+std::string text_of(const std::vector<Finding>& findings) {
+  Report report;
+  report.findings = findings;
+  return report_as_text(report, {});
+}
+
+bool has(const std::string& text, std::string_view part) {
+  return text.find(part) != text.npos;
+}
+
+TEST(ReportText, EqualNotesOfSeveralRanksAreOne) {
+  const std::string text = text_of({note(0, "model.py:7"), note(2, "model.py:7")});
+  EXPECT_TRUE(has(text, "note creep (ranks 0, 2): 5.8 GiB stays")) << text;
+}
+
+TEST(ReportText, NotesOfSeveralLinesStayApart) {
+  const std::string text = text_of({note(-1, "model.py:7"), note(-1, "model.py:9")});
+  EXPECT_TRUE(has(text, "model.py:7")) << text;
+  EXPECT_TRUE(has(text, "model.py:9")) << text;
+  EXPECT_FALSE(has(text, "creep (")) << text;
+  const std::string ranks = text_of({note(0, "model.py:7"), note(1, "model.py:9")});
+  EXPECT_TRUE(has(ranks, "note creep (rank 1)")) << ranks;
+}
+
+}  // namespace
+}  // namespace tidemark
