@@ -357,6 +357,7 @@ TEST(LeakLines, AListThatIsClearedNowAndThen) {
   EXPECT_EQ(f.advice.at(0).saves_bytes, 8 * 12 * kMiB);
   EXPECT_TRUE(run(1).finding("creep").id.empty());
   EXPECT_TRUE(run(2).finding("creep").id.empty());
+}
 
 // A server that takes requests in and has done some of them in each second.
 template <class Arrive, class Finish>
