@@ -101,16 +101,22 @@ void find_kept_by_error(const Evidence& evidence, std::vector<Finding>& out) {
     }
     if (kept.bytes < std::max(kWorthSaying, d.peak_bytes() / 20)) continue;
     Rehearsal freed(*d.model);
+    uint64_t to_the_end = 0;
     for (const uint32_t row : kept.rows) {
-      freed.leave_out_from(d.model->allocations[row], failure->event + 1);
+      const Allocation a = d.model->allocations[row];
+      freed.leave_out_from(a, failure->event + 1);
+      if (a.release == kNever) to_the_end += a.block_bytes;
     }
+    const uint64_t saved = freed.saved_bytes();
+    const bool again = fails_again(d, *failure, kept);
+    // What is let go of later and did no harm meanwhile is nobody's business.
+    if (!again && saved < d.peak_bytes() / 20 && to_the_end < kept.bytes / 2) continue;
     Finding f = d.finding(
-        "kept_by_error", fails_again(d, *failure, kept) ? kError : kWarning,
+        "kept_by_error", again ? kError : kWarning,
         fmt::format("{} of a pass that ran out of memory was kept while the program went on",
                     size_text(kept.bytes)));
     f.evidence = {{"bytes", kept.bytes}, {"blocks", kept.rows.size()}};
     f.frames = d.process->names.stack_text(largest_stack(kept.by_stack));
-    const uint64_t saved = freed.saved_bytes();
     f.advice.push_back(
         {"drop_exception",
          fmt::format("do not store the exception: its traceback keeps the variables of all "
