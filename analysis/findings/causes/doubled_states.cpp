@@ -58,10 +58,12 @@ class Search {
   }
 
  private:
+  // Where only the sizes of blocks are known, a counter of steps looks like the state of a small
+  // parameter: then there are none.
   bool is_state(size_t i) const {
-    return !all_.seeded(i) && all_.release(i) > event_ && is_no_temporary(i) &&
-           all_.asked_bytes(i) > sizeof(double) && parameters_.contains(all_.asked_bytes(i)) &&
-           is_of_torch(all_.stack(i));
+    return all_.requested_bytes(i) != 0 && !all_.seeded(i) && all_.release(i) > event_ &&
+           is_no_temporary(i) && all_.asked_bytes(i) > sizeof(double) &&
+           parameters_.contains(all_.asked_bytes(i)) && is_of_torch(all_.stack(i));
   }
 
   // SGD makes its momenta among its temporaries.
@@ -86,7 +88,8 @@ class Search {
       const bool state = is_state(i);
       if (state && !open) rounds.emplace_back();
       if (state) rounds.back().push_back(i);
-      open = state;
+      // Counters of steps are made among the states.
+      open = state || (open && d_.roles->of(all_.stack(i)) == StackRole::kOptimizerInit);
     }
     return rounds;
   }
