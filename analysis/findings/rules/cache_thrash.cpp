@@ -63,7 +63,8 @@ void find_cache_thrash(const Evidence& evidence, std::vector<Finding>& out) {
     const uint64_t often = std::max<uint64_t>(3, d.steps.count() / 2);
     if (t.bursts < often || t.taken_again < d.model->reserved_peak.bytes) continue;
     // Segments are returned on request, or where the next one does not fit.
-    const bool asked = calls_empty_cache(d.process->names, t.stack) || d.has_room();
+    const bool asked =
+        calls_empty_cache(d.process->names, t.stack) || (t.stack == 0 && d.has_room());
     Finding f = d.finding(
         "cache_thrash", kWarning,
         fmt::format("the allocator returned its cache to the driver {} times and reserved {} of it "

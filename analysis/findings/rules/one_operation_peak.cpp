@@ -498,6 +498,7 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
       if (search.is_computed(i)) without.leave_out(d.model->allocations[i], share);
     }
     const uint64_t saved = without.saved_bytes();
+    if (!o.failed && saved < d.peak_bytes() / 20) continue;  // others are as high
     const std::string text =
         text_of(remedy, d.categories.has_backward && d.decisive_phase() == nullptr);
     Finding f = d.finding("one_operation_peak", severity_of(d, o),
