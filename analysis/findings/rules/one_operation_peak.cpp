@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -162,20 +161,20 @@ class CarriedBlocks {
     if (d.categories.has_backward) return;
     find_passes(d);
     const AllocationColumns& all = d.model->allocations;
-    std::map<std::pair<uint32_t, size_t>, std::vector<size_t>> by_line;  // and the pass
+    carried_.assign(all.size(), false);
+    size_t next = 0;                                // pass
+    std::unordered_map<uint32_t, size_t> first_of;  // by line: its first block before that
     for (size_t i = 0; i < all.size(); ++i) {
+      for (; next < passes_.size() && passes_[next].first <= all.birth(i); ++next) first_of.clear();
+      if (next == passes_.size()) break;
       if (d.roles->of(all.stack(i)) != StackRole::kUser) continue;
-      const auto next = std::partition_point(
-          passes_.begin(), passes_.end(), [&](const Pass& p) { return p.first <= all.birth(i); });
-      if (next == passes_.end() || next->last >= all.release(i)) continue;
-      by_line[{all.stack(i), static_cast<size_t>(next - passes_.begin())}].push_back(i);
-    }
-    for (const auto& [line, rows] : by_line) {
-      if (rows.size() > 1) rows_.insert(rows.begin(), rows.end());
+      if (passes_[next].last >= all.release(i)) continue;
+      const auto [line, is_first] = first_of.try_emplace(all.stack(i), i);
+      if (!is_first) carried_[i] = carried_[line->second] = true;
     }
   }
 
-  bool contains(size_t row) const { return rows_.contains(row); }
+  bool contains(size_t row) const { return row < carried_.size() && carried_[row]; }
 
  private:
   struct Pass {
@@ -200,8 +199,8 @@ class CarriedBlocks {
     std::erase_if(passes_, [&](const Pass& pass) { return 2 * pass.births < longest; });
   }
 
-  std::vector<Pass> passes_;  // by the events of their first and last allocation
-  std::unordered_set<size_t> rows_;
+  std::vector<Pass> passes_;   // by the events of their first and last allocation
+  std::vector<bool> carried_;  // per row
 };
 
 class Search {
