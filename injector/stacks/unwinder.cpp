@@ -1,5 +1,7 @@
 #include "injector/stacks/unwinder.h"
 
+#include <sys/auxv.h>
+
 #include <atomic>
 #include <cstring>
 
@@ -79,7 +81,10 @@ class Walker {
 #if defined(__aarch64__)
     constexpr uint32_t kEndOfHandler[] = {0xd2801168, 0xd4000001};  // mov x8, #139; svc #0
     constexpr uint64_t kFirstRegister = 312;                        // x0 to x30, sp, pc
-    if (module_ == nullptr || registers_.pc % sizeof(uint32_t) != 0 ||
+    // Only in the kernel's own library: others may have gaps that cannot be read.
+    const uintptr_t vdso = getauxval(AT_SYSINFO_EHDR);
+    if (module_ == nullptr || vdso == 0 || modules_.find(vdso) != module_ ||
+        registers_.pc % sizeof(uint32_t) != 0 ||
         modules_.find(registers_.pc + sizeof kEndOfHandler - 1) != module_ ||
         std::memcmp(reinterpret_cast<const void*>(registers_.pc), kEndOfHandler,
                     sizeof kEndOfHandler) != 0) {
