@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <memory>
 
 #include "analysis/load/trace_model.h"
@@ -38,12 +39,21 @@ void print_process(const ProcessModel& p) {
                            counted(m.allocations.size(), "allocation"), grouped(m.seeded_blocks),
                            counted(m.failures.size(), "out-of-memory error")));
   }
+  std::map<std::string_view, uint64_t> dropped;  // by table or source
   for (const Health& h : p.health) {
     const std::string_view detail = p.names.string(h.detail);
+    if (h.kind == HealthKind::kEventsDropped || h.kind == HealthKind::kRecordsDroppedByCupti) {
+      dropped[detail] += h.value;
+      continue;
+    }
     // `tidemark snapshot` turns off what reports changes.
     const bool as_meant = p.is_state_only() && h.kind == HealthKind::kSourceDisabled;
     if (!detail.empty() && h.kind != HealthKind::kOverheadNs && !as_meant)
       print_line(fmt::format("  ! {}", detail));
+  }
+  for (const auto& [what, count] : dropped) {
+    print_line(fmt::format("  ! {} dropped while recording{}{}", counted(count, "event"),
+                           what.empty() ? "" : ": ", what));
   }
   const LossReport loss = loss_of(p);
   if (const std::string text = bursts_text(loss.bursts); !text.empty()) print_line("  " + text);

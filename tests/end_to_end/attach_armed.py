@@ -178,15 +178,17 @@ class Attach(unittest.TestCase):
         host = self.started(threads)
         expected = self.plain_sum(threads)
         baseline = settled = None
+        whole = 0
         for cycle in range(CYCLES):
             started = host.ask("start", out=self.out)
             self.assertEqual(int(started["capture"]), cycle + 1)
             # Some are long enough for rounds of the tasks, others are not.
             time.sleep(0.15 if cycle % 5 == 0 else 0.01)
             ended = host.ask("stop")
-            if ended["dropped"] != "0" and not SANITIZER:
-                self.fail(subprocess.run([TIDEMARK, "info", ended["trace"]], text=True, check=True,
-                                         stdout=subprocess.PIPE).stdout)
+            # On a busy machine the writer may not get the processor in time: the trace says so.
+            loss = self.report(ended["trace"])[0]["ranks"][0]["loss"]
+            self.assertEqual(int(ended["dropped"]), loss["events_dropped"])
+            whole += ended["dropped"] == "0"
             self.assertGreater(int(ended["rows"]), 0)
             if cycle == 0:  # CUPTI has its own thread from now on
                 time.sleep(0.2)
@@ -195,6 +197,7 @@ class Attach(unittest.TestCase):
                 settled = host.memory()
             if cycle + 1 in (SETTLED, CYCLES) or (cycle + 1) % 100 == 0:
                 print(cycle + 1, host.memory(), len(host.threads()), len(host.files()), flush=True)
+        self.assertGreater(whole, 0)
         self.assertTrue(wait_for(lambda: (host.threads(), host.files()) == baseline),
                         f"{host.threads()} {host.files()} were {baseline}")
         if not SANITIZER:
@@ -209,6 +212,19 @@ class Attach(unittest.TestCase):
         report, warnings = self.report(self.out)
         self.assertEqual(len(report["ranks"]), 1)
         self.assertIn("was captured again later", warnings)
+
+    def test_what_finds_no_space_is_counted(self):
+        # More threads than the buffer has chunks, and each holds one.
+        host = self.started(128, TIDEMARK_BUFFER_MB="1")
+        host.ask("start", out=self.out)
+        time.sleep(0.2)
+        ended = host.ask("stop")
+        self.assertEqual(host.end()[1:], (0, ""))
+        lost = int(ended["dropped"])
+        self.assertGreater(lost, 0)
+        told = subprocess.run([TIDEMARK, "info", ended["trace"]], text=True, check=True,
+                              stdout=subprocess.PIPE).stdout
+        self.assertIn(f"  ! {lost:,} events dropped while recording: driver events\n", told)
 
     def test_cupti_is_released(self):
         host = self.started(2)
