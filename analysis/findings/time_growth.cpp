@@ -205,7 +205,8 @@ uint64_t count_left(const AllocationHistory& model, const Span& span,
     if (stack != 0) {
       std::copy(line.before.begin(), line.before.end(), std::back_inserter(line.held));
     }
-    LeftByStack left{stack, 0, line.held.size()};
+    LeftByStack left{stack, 0, line.held.size(),
+                     *std::min_element(line.held.begin(), line.held.end())};
     for (const uint32_t i : line.held) {
       freed.leave_out_from(blocks[i], blocks.birth(i) + life);
       left.bytes += blocks.block_bytes(i);
@@ -403,6 +404,14 @@ std::string others_text(const DeviceEvidence& d, const TimeGrowth& growth) {
   return text;
 }
 
+// When the first block was left by the line that leaves most.
+std::string since_text(const DeviceEvidence& d, const LeftByStack& left) {
+  const Allocation oldest = d.model->allocations[left.oldest];
+  if (oldest.seeded) return "the first before the recording began";
+  return fmt::format("the first {} after the recording began",
+                     duration_text(oldest.birth_ns() - d.process->first_ns));
+}
+
 }  // namespace
 
 Finding creep_over_time(const DeviceEvidence& d, const TimeGrowth& growth) {
@@ -410,8 +419,9 @@ Finding creep_over_time(const DeviceEvidence& d, const TimeGrowth& growth) {
       growth.left.empty()
           ? fmt::format("what stays allocated rose by at least {} in the recording",
                         size_text(growth.risen_bytes))
-          : fmt::format("{} in {}, allocated over time, was never freed",
-                        size_text(growth.left_bytes()), counted(growth.left_blocks(), "block"));
+          : fmt::format("{} in {}, allocated over time ({}), was never freed",
+                        size_text(growth.left_bytes()), counted(growth.left_blocks(), "block"),
+                        since_text(d, growth.left[0]));
   Finding f = d.finding("creep", d.ran_out() ? kError : kWarning,
                         fmt::format("memory grows: {}{}", what_grew,
                                     d.steps.count() == 0 ? " (the steps are not known)" : ""));

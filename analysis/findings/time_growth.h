@@ -15,6 +15,7 @@ struct LeftByStack {
   uint32_t stack = 0;
   uint64_t bytes = 0;
   uint64_t blocks = 0;
+  uint32_t oldest = 0;  // of these allocations
 };
 
 struct TimeGrowth {

@@ -1,5 +1,6 @@
 // Runs that end with an out-of-memory error: the cause, and advice although the recording ends in
 // the middle of a step. Growth of programs without steps, which ends there as well.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 
 #include "analysis/insight/card/limit.h"
 #include "analysis/names/stack_lines.h"
+#include "analysis/wording.h"
 #include "tests/support/story.h"
 
 namespace tidemark {
@@ -438,6 +440,18 @@ TEST(TimeGrowth, IsWhatOneRankNeedsMore) {
   EXPECT_EQ(trace.finding("rank_imbalance").advice[0].action, "stop_growth");
 }
 
+// "the first 12 ms after the recording began": of what is left by that line.
+std::string since_text(const TraceModel& trace, std::string_view line) {
+  const ProcessModel& p = trace.processes[0];
+  int64_t first_ns = INT64_MAX;
+  for (const Allocation& a : p.framework[0].allocations) {
+    const bool is_of_line = headline_of(p.names.stack_text(a.stack)) == line;
+    if (is_of_line && a.death == kNever) first_ns = std::min(first_ns, a.birth_ns());
+  }
+  return fmt::format("the first {} after the recording began",
+                     duration_text(first_ns - p.first_ns));
+}
+
 TEST(TimeGrowth, ALeakThatBeganLate) {
   const auto peak_of = [](const Trace& trace) {
     return trace.model().processes[0].framework[0].allocated_peak.bytes;
@@ -450,6 +464,9 @@ TEST(TimeGrowth, ALeakThatBeganLate) {
       EXPECT_EQ(f.severity, runs_out ? kError : kWarning) << from;
       ASSERT_FALSE(f.frames.empty()) << from;
       EXPECT_EQ(headline_of(f.frames), "remember cache.py:77");
+      EXPECT_NE(f.summary.find(since_text(trace.model(), "remember cache.py:77")),
+                std::string::npos)
+          << f.summary;
       const auto saved = static_cast<double>(peak_of(trace) - healthy);
       EXPECT_NEAR(static_cast<double>(f.advice[0].saves_bytes), saved, 0.1 * saved) << from;
     }
