@@ -1,8 +1,11 @@
 #include "analysis/stacked/stacked_columns.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 namespace tidemark {
 
@@ -44,8 +47,6 @@ class StackBuilder {
   uint64_t height_of(const GroupTotals::Reader& reader, uint32_t group) const {
     return groups_->are_segments() ? reader.reserved(group) : reader.bytes(group);
   }
-
-  bool is_below(uint32_t group) const { return stays_[group] && shown_[group] && !hidden(group); }
 
   bool has_few_groups() const { return groups_->count <= kFewGroups; }
 
@@ -137,24 +138,54 @@ class StackBuilder {
     return height - std::min(alone_[group], height);
   }
 
-  // Those that only grow: all their falls together are a small part of their height.
+  // How the summed blocks of a group change over the columns.
+  struct Course {
+    uint64_t last = 0;
+    uint64_t highest = 0;
+    uint64_t fallen = 0;
+    std::array<uint32_t, 65> reached{};  // the first column with so many bits
+
+    static size_t bits_of(uint64_t bytes) { return static_cast<size_t>(std::bit_width(bytes)); }
+
+    void go_on(uint64_t bytes, uint32_t column) {
+      for (size_t bits = bits_of(highest); bits < bits_of(bytes);) reached[++bits] = column;
+      fallen += last - std::min(bytes, last);
+      highest = std::max(highest, bytes);
+      last = bytes;
+    }
+    // It only grows: all its falls together are a small part of its height.
+    bool stays() const { return fallen <= highest / 4; }
+    // The column from which on it matters: it has about an eighth of its height.
+    uint32_t begin() const { return reached[std::max<size_t>(bits_of(highest), 3) - 3]; }
+  };
+
+  // The first block that is above what begins in this column. What has been there from the first
+  // column on is below all.
+  uint32_t first_above(uint32_t column) const {
+    if (column == 0) return 0;
+    const uint32_t life = out_->count() - column;
+    const auto is_above = [&](const StackBand& band) {
+      return options_->order == BandOrder::kBirth ? band.first_column > column
+                                                  : band.last_column - band.first_column < life;
+    };
+    const auto found = std::find_if(out_->bands.begin(), out_->bands.end(), is_above);
+    return static_cast<uint32_t>(found - out_->bands.begin());
+  }
+
   void find_rests_that_stay() {
-    std::vector<uint64_t> last(groups_->count, 0);
-    std::vector<uint64_t> highest(groups_->count, 0);
-    std::vector<uint64_t> fallen(groups_->count, 0);
+    std::vector<Course> courses(groups_->count);
     GroupTotals::Reader reader(*totals_);
     for (uint32_t c = 0; c < out_->count(); ++c) {
       if (out_->samples.events[c] == kNoSample) continue;
       reader.move_to(out_->samples.events[c]);
       move_blocks(c);
-      for (uint32_t g = 0; g < groups_->count; ++g) {
-        const uint64_t rest = rest_of(reader, g);
-        fallen[g] += last[g] - std::min(rest, last[g]);
-        highest[g] = std::max(highest[g], rest);
-        last[g] = rest;
-      }
+      for (uint32_t g = 0; g < groups_->count; ++g) courses[g].go_on(rest_of(reader, g), c);
     }
-    for (uint32_t g = 0; g < groups_->count; ++g) stays_[g] = fallen[g] <= highest[g] / 4;
+    for (uint32_t g = 0; g < groups_->count; ++g) {
+      stays_[g] = courses[g].stays() && shown_[g] && !hidden(g);
+      if (stays_[g]) staying_.emplace_back(first_above(courses[g].begin()), g);
+    }
+    std::sort(staying_.begin(), staying_.end());
     active_.clear();
     next_ = 0;
     std::fill(alone_.begin(), alone_.end(), 0);
@@ -252,21 +283,20 @@ class StackBuilder {
   void put_all(uint32_t event, const GroupTotals::Reader& reader) {
     size_t next = 0;
     uint64_t others = 0;
-    const auto put_blocks_while = [&](const auto& wanted) {
-      for (; next < active_.size() && wanted(out_->bands[active_[next]]); ++next) {
-        put(active_[next], bytes_of(out_->bands[active_[next]]));
-      }
-    };
+    const auto put_block = [&](uint32_t band) { put(band, bytes_of(out_->bands[band])); };
     if (!options_->by_group) {
-      for (uint32_t g = 0; g < groups_->count; ++g) {
-        if (is_below(g)) put_rest(g, reader);
+      for (const auto& [above, group] : staying_) {
+        for (; next < active_.size() && active_[next] < above; ++next) put_block(active_[next]);
+        put_rest(group, reader);
       }
-      put_blocks_while([](const StackBand&) { return true; });
+      for (; next < active_.size(); ++next) put_block(active_[next]);
     }
     for (uint32_t g = 0; g < groups_->count; ++g) {
-      if (hidden(g) || is_below(g)) continue;
+      if (hidden(g) || stays_[g]) continue;
       if (options_->by_group) {
-        put_blocks_while([&](const StackBand& band) { return band.group == g; });
+        for (; next < active_.size() && out_->bands[active_[next]].group == g; ++next) {
+          put_block(active_[next]);
+        }
       }
       if (shown_[g]) {
         put_rest(g, reader);
@@ -286,12 +316,13 @@ class StackBuilder {
   const GroupTotals* totals_;
   const StackOptions* options_;
   StackedColumns* out_;
-  std::vector<bool> shown_;         // groups with bands
-  std::vector<bool> stays_;         // groups whose rest is at the bottom
-  std::vector<uint32_t> begin_at_;  // blocks by their first column
-  size_t next_ = 0;                 // in begin_at_
-  std::vector<uint32_t> active_;    // bands of blocks, in stacking order
-  std::vector<uint64_t> alone_;     // bytes of a group's blocks that have bands
+  std::vector<bool> shown_;                             // groups with bands
+  std::vector<bool> stays_;                             // groups whose rest is among the blocks
+  std::vector<std::pair<uint32_t, uint32_t>> staying_;  // the first band above it, and the group
+  std::vector<uint32_t> begin_at_;                      // blocks by their first column
+  size_t next_ = 0;                                     // in begin_at_
+  std::vector<uint32_t> active_;                        // bands of blocks, in stacking order
+  std::vector<uint64_t> alone_;                         // bytes of a group's blocks that have bands
   uint32_t first_rest_ = 0;
   uint32_t first_free_ = 0;
   uint32_t others_ = 0;

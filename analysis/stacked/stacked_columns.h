@@ -4,7 +4,8 @@
 // A block of at least `least_bytes` is a band of its own, wherever it is in use at the instant that
 // a column shows. All other blocks of a group are one band, above those that have their own, as in
 // PyTorch's page: most of them come and go, and what stays is flat below them. Where blocks of all
-// groups are together, a band of small ones that stay is at the bottom instead. The cost grows with
+// groups are together, a band of small ones that stay is among them, where a block would be that
+// came when these began to matter. The cost grows with
 // what is drawn, not with the length of the history: large blocks come from a LifeTree, the rest of
 // a group is its total minus its bands.
 #pragma once
