@@ -84,10 +84,16 @@ void find_holes(const AllocationHistory& model, MemoryState& state) {
   }
 }
 
+const Hole* MemoryState::largest_hole() const {
+  const auto largest = std::max_element(
+      holes.begin(), holes.end(),
+      [](const Hole& a, const Hole& b) { return a.size_bytes < b.size_bytes; });
+  return largest == holes.end() ? nullptr : &*largest;
+}
+
 uint64_t MemoryState::largest_hole_bytes() const {
-  uint64_t largest = 0;
-  for (const Hole& hole : holes) largest = std::max(largest, hole.size_bytes);
-  return largest;
+  const Hole* largest = largest_hole();
+  return largest == nullptr ? 0 : largest->size_bytes;
 }
 
 }  // namespace tidemark

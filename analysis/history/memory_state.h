@@ -30,6 +30,7 @@ struct MemoryState {
     return model.allocations.release(allocation) <= event;
   }
   uint64_t free_bytes() const { return totals.reserved - std::min(totals.active, totals.reserved); }
+  const Hole* largest_hole() const;  // the first of that size; null: none
   uint64_t largest_hole_bytes() const;
 };
 

@@ -70,7 +70,9 @@ UsableHoles usable_holes(const AllocationHistory& model, const MemoryState& stat
     }
     if (!fits) continue;
     usable.bytes += hole.size_bytes;
-    usable.largest_bytes = std::max(usable.largest_bytes, hole.size_bytes);
+    if (hole.size_bytes <= usable.largest_bytes) continue;
+    usable.largest_bytes = hole.size_bytes;
+    usable.largest_at = hole.address;
   }
   return usable;
 }

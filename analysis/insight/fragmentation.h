@@ -55,6 +55,7 @@ HolesInstant worst_for_holes(const AllocationHistory& model);
 struct UsableHoles {
   uint64_t bytes = 0;
   uint64_t largest_bytes = 0;
+  uint64_t largest_at = 0;  // the first of that size
 };
 UsableHoles usable_holes(const AllocationHistory& model, const MemoryState& state,
                          const FailedAllocation& request);

@@ -63,13 +63,29 @@ std::vector<Letter> drawn_letters() {
   return letters;
 }
 
+namespace {
+
+// Those of the Latin alphabet, in the windows whose names contain this.
+std::vector<Letter> letters_in(const std::string& name) {
+  std::vector<Letter> letters = drawn_letters();
+  std::erase_if(letters, [&](const Letter& l) {
+    return l.window.find(name) == std::string::npos || l.code > 126;
+  });
+  return letters;
+}
+
+}  // namespace
+
 std::string read_window(const std::string& name) {
   std::string all;
-  for (const Letter& l : drawn_letters()) {
-    if (l.window.find(name) == std::string::npos || l.code > 126) continue;
-    all += static_cast<char>(l.code);
-  }
+  for (const Letter& l : letters_in(name)) all += static_cast<char>(l.code);
   return all;
+}
+
+std::optional<ImVec2> place_of_text(const std::string& name, const std::string& text) {
+  const size_t at = read_window(name).find(without_spaces(text));
+  if (at == std::string::npos) return std::nullopt;
+  return letters_in(name)[at].box.GetCenter();
 }
 
 std::string without_spaces(const std::string& text) {

@@ -5,6 +5,7 @@
 #include <imgui.h>
 #include <imgui_internal.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ std::vector<Letter> drawn_letters();
 
 // All text in the windows whose names contain this, without spaces.
 std::string read_window(const std::string& name);
+// The middle of the first letter of this text in them; none: it is not there.
+std::optional<ImVec2> place_of_text(const std::string& name, const std::string& text);
 std::string without_spaces(const std::string& text);
 // Whether anything in such a window is drawn in this colour, at any opacity.
 bool painted(const std::string& name, unsigned char r, unsigned char g, unsigned char b);

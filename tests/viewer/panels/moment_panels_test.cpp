@@ -428,6 +428,7 @@ TEST_F(MomentPanels, BlocksThatLiveThroughAllSteps) {
   show("tables:all-steps");
   const std::string said = "2 blocks, 60.0 MiB, from step 0 to step 5";
   EXPECT_TRUE(reads("", said)) << read_window("");
+  EXPECT_TRUE(reads("", "optimizer state 30.0 MiB in 1 block")) << read_window("");
   EXPECT_EQ(shell_->panels().tables.rows_shown(), 2U);
   selection().set_event(model(), 0, 0);
   frame(4);
@@ -458,6 +459,14 @@ TEST_F(MomentPanels, TheMapShowsTheRequestThatFailed) {
   EXPECT_TRUE(reads("", "the request that failed"));
   EXPECT_TRUE(reads("", "largest usable hole 40.0 MiB"));
   EXPECT_TRUE(reads("", "10.0 MiB missing"));
+  const uint64_t hole = selection().cursor.moment(model()).state.holes[0].address;
+  const std::optional<ImVec2> bar = place_of_text("", "largest usable hole 40.0 MiB");
+  ASSERT_TRUE(bar);
+  click(*bar);
+  EXPECT_EQ(selection().highlights.hole, hole) << "not the larger one of another stream";
+  show("block");
+  EXPECT_TRUE(reads("", "hole of 40.0 MiB")) << read_window("");
+  show("map");
   selection().set_event(model(), 0, 0);
   frame(4);
   EXPECT_FALSE(reads("", "asked for"));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "analysis/insight/module_shares.h"
@@ -114,6 +115,22 @@ std::vector<ModuleRow> module_rows(const ProcessModel& process, const Allocation
     if (found) left.push_back(rows[i]);
   }
   return left;
+}
+
+std::vector<CategoryRow> category_rows(const AllocationHistory& memory,
+                                       const std::vector<uint32_t>& blocks) {
+  std::map<Category, CategoryRow> sums;
+  for (const uint32_t block : blocks) {
+    const Category category = memory.allocations.category(block);
+    CategoryRow& row = sums[category];
+    row.category = category;
+    row.bytes += memory.allocations.block_bytes(block);
+    ++row.count;
+  }
+  std::vector<CategoryRow> rows;
+  for (const auto& [category, row] : sums) rows.push_back(row);
+  sort_categories(rows, {static_cast<int>(CategoryColumn::kSize), true});
+  return rows;
 }
 
 void sort_categories(std::vector<CategoryRow>& rows, SortBy sort) {

@@ -76,6 +76,9 @@ std::vector<StackRow> stack_rows(const TableSource& source, const std::string& f
 // The tree of nn.Modules: those whose path contains `filter`, and those around them.
 std::vector<ModuleRow> module_rows(const ProcessModel& process, const AllocationHistory& memory,
                                    const MemoryState& state, const std::string& filter);
+// Of these blocks, most bytes first.
+std::vector<CategoryRow> category_rows(const AllocationHistory& memory,
+                                       const std::vector<uint32_t>& blocks);
 void sort_categories(std::vector<CategoryRow>& rows, SortBy sort);
 void sort_owners(std::vector<OwnerRow>& rows, SortBy sort);
 // Indices in state.segments.

@@ -16,6 +16,7 @@
 #include "viewer/model/tables/line_rows.h"
 #include "viewer/model/tables/owner_text.h"
 #include "viewer/model/ticks.h"
+#include "viewer/panels/map/map_panel.h"
 #include "viewer/widgets/drawing.h"
 #include "viewer/widgets/fonts.h"
 #include "viewer/widgets/text.h"
@@ -321,14 +322,19 @@ void MomentPanel::draw(const Model& model, Selection& selection) {
   if (const OomPoint* oom = oom_at(model, selection.cursor); oom != nullptr) {
     ImGui::PushStyleColor(ImGuiCol_Text, paint(theme().bad));
     std::string what = "Out of memory: requested " + size_text(oom->requested_bytes);
+    UsableHoles usable;
     if (oom->layer == Layer::kFramework) {
-      const UsableHoles usable = usable_holes(*lane.memory, moment.state, *oom);
+      usable = usable_holes(*lane.memory, moment.state, *oom);
       what += fmt::format(", {} free on the card, largest usable hole {}",
                           size_text(oom->device_free_bytes),
                           size_texts(usable.largest_bytes, oom->requested_bytes).first);
     }
     text_wrapped(what);
     ImGui::PopStyleColor();
+    if (usable.largest_bytes != 0) {
+      if (ImGui::SmallButton("Show the hole")) show_hole(selection, usable.largest_at);
+      explain("Go to the largest hole that the request could use.");
+    }
   }
   draw_ledger(model, lane, moment);
   const MemoryState& s = moment.state;
@@ -338,6 +344,7 @@ void MomentPanel::draw(const Model& model, Selection& selection) {
     explain(
         "A request larger than the largest hole needs new memory from the card, however much is "
         "free in total.");
+    draw_largest_hole_button(selection, s);
   }
   draw_pinned(model, selection.cursor);
   draw_categories(model, lane, moment);

@@ -117,7 +117,7 @@ void FindingsPanel::draw_largest(const Model& model, size_t index) {
   if (device == nullptr || device->stacks.empty() || device->stacks.front().frames.empty()) return;
   const StackShare& most = device->stacks.front();
   ImGui::PushStyleColor(ImGuiCol_Text, paint(theme().accent));
-  text_wrapped(fmt::format("largest stack at the peak, {}: {}", size_text(most.bytes),
+  text_wrapped(fmt::format("one call stack holds most at the peak, {}: {}", size_text(most.bytes),
                            headline_of(most.frames)));
   ImGui::PopStyleColor();
   explain_lines(most.frames);
@@ -130,7 +130,11 @@ void FindingsPanel::draw_finding(const Model& model, Selection& selection,
   const Card card(fmt::format("##finding{}", index).c_str(), severity_colour(f.severity));
   text_in_colour(severity_colour(f.severity), in_words(f.id));
   ImGui::SameLine();
-  text_dim(fitted(place_text(model.report, same), ImGui::GetContentRegionAvail().x));
+  // A process without a rank is called as its row is, which may be by its file.
+  const bool by_row = f.rank < 0 && same.size() == 1 && places_[index] && model.lanes.size() > 1;
+  const std::string where =
+      by_row ? model.lanes[places_[index]->lane].name : place_text(model.report, same);
+  text_dim(fitted(where, ImGui::GetContentRegionAvail().x));
   {
     const WithFont bold(fonts().bold);
     text_wrapped(f.summary);

@@ -136,9 +136,18 @@ void ProofView::draw_stack(const Model& model, const Finding& finding, const Fin
   wish.fit = true;
   wish.top_bytes = kAbove;
   wish.dark = theme().dark;
-  if (wish.by == StackBy::kLine) wish.search = lower_case(headline_of(finding.frames));
+  const std::string line = wish.by == StackBy::kLine ? headline_of(finding.frames) : "";
+  wish.search = lower_case(line);
   stack_.update(wish, patient);
   stack_.draw(area);
+  if (line.empty()) return;
+  // Colours of lines are not those of categories, which the panels beside it may have.
+  const std::string label = "bright: " + fitted_line(line, area.max.x - area.min.x - px(70));
+  const ImVec2 at = area.min + ImVec2(px(4), px(2));
+  ImGui::GetWindowDrawList()->AddRectFilled(
+      at - ImVec2(px(2), 0), at + ImVec2(width_of(label) + px(2), ImGui::GetTextLineHeight()),
+      paint(theme().panel, 200), px(3));
+  ImGui::GetWindowDrawList()->AddText(at, paint(theme().dim), label.c_str());
 }
 
 bool ProofView::draw(const Model& model, const Finding& finding, const FindingPlace& place,

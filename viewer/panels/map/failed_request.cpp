@@ -49,7 +49,7 @@ std::string why_it_failed(const Model& model, const Lane& lane, const FailedRequ
   return why + fmt::format("; {} free on the card", size_text(oom.device_free_bytes));
 }
 
-void draw_failed_request(const FailedRequest& request, float label, float width, float height) {
+bool draw_failed_request(const FailedRequest& request, float label, float width, float height) {
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const ImVec2 at = ImGui::GetCursorScreenPos();
   const float text_y = std::round(at.y + (height - ImGui::GetTextLineHeight()) / 2);
@@ -78,7 +78,16 @@ void draw_failed_request(const FailedRequest& request, float label, float width,
   const uint64_t missing = request.oom->requested_bytes -
                            std::min(request.usable.largest_bytes, request.oom->requested_bytes);
   write(hole, b.x, size_text(missing) + (hole > a.x ? " missing" : ""));
+  bool clicked = false;
+  if (hole > a.x) {
+    ImGui::SetCursorScreenPos(a);
+    clicked = ImGui::InvisibleButton("##usable_hole", {std::max(hole - a.x, px(4)), b.y - a.y});
+    if (ImGui::IsItemHovered()) ImGui::SetMouseCursor(ImGuiMouseCursor_Hand);
+    explain("The largest hole that the request could use. Click to go to it.");
+    ImGui::SetCursorScreenPos(at);
+  }
   ImGui::Dummy({label + width, height});
+  return clicked;
 }
 
 }  // namespace tidemark::view

@@ -25,7 +25,7 @@ std::optional<FailedRequest> failed_request(const Model& model, const Cursor& cu
 std::string why_it_failed(const Model& model, const Lane& lane, const FailedRequest& request,
                           uint64_t largest_hole_bytes);
 
-// `width`: of the bar, which begins at `label`.
-void draw_failed_request(const FailedRequest& request, float label, float width, float height);
+// `width`: of the bar, which begins at `label`. True: its hole was clicked.
+bool draw_failed_request(const FailedRequest& request, float label, float width, float height);
 
 }  // namespace tidemark::view

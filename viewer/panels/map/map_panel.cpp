@@ -48,6 +48,18 @@ void hatched_entry(const std::string& label, const Fill& fill) {
 
 }  // namespace
 
+void show_hole(Selection& selection, uint64_t address) {
+  selection.choose_hole(address);
+  selection.requests.beside = MapPanel::kTitle;
+}
+
+void draw_largest_hole_button(Selection& selection, const MemoryState& state) {
+  if (state.holes.empty()) return;
+  flow(px(60));
+  if (ImGui::SmallButton("Show##largest_hole")) show_hole(selection, state.largest_hole()->address);
+  explain("Go to the largest hole.");
+}
+
 void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Moment& moment) {
   ImGui::AlignTextToFramePadding();
   text_dim("colour by");
@@ -76,6 +88,7 @@ void MapPanel::draw_toolbar(const Model& model, Selection& selection, const Mome
   const std::string facts = facts_text(model, moment);
   flow(width_of(facts));
   text_dim(facts);
+  draw_largest_hole_button(selection, moment.state);
   // A slider over events is exact where many events share a time.
   const AllocationHistory& memory = *model.lanes[selection.cursor.lane()].memory;
   if (memory.event_count() > 1) {
@@ -161,7 +174,8 @@ double MapPanel::width_share(const Moment& moment, uint64_t bytes) const {
   return static_cast<double>(bytes) / static_cast<double>(std::max<uint64_t>(whole, 1));
 }
 
-void MapPanel::draw_request(const Model& model, const Moment& moment, bool scrolls) {
+void MapPanel::draw_request(const Model& model, Selection& selection, const Moment& moment,
+                            bool scrolls) {
   ImGui::PushStyleColor(ImGuiCol_Text, paint(theme().bad));
   text_wrapped(
       why_it_failed(model, model.lanes[moment.lane], *request_, rows_.facts().largest_hole));
@@ -171,7 +185,9 @@ void MapPanel::draw_request(const Model& model, const Moment& moment, bool scrol
   const float label = rows_.label_width(room);
   const double share = width_share(moment, request_->oom->requested_bytes);
   const float width = std::max(static_cast<float>(share) * std::max(room - label, 10.0F), 6.0F);
-  draw_failed_request(*request_, label, width, px(kRowPx));
+  if (draw_failed_request(*request_, label, width, px(kRowPx))) {
+    show_hole(selection, request_->usable.largest_at);
+  }
 }
 
 void MapPanel::update(const Model& model, Selection& selection, const Moment& moment) {
@@ -224,7 +240,7 @@ void MapPanel::draw(const Model& model, Selection& selection) {
   if (request_) {
     // Two lines for it and its bar.
     const float left = ImGui::GetContentRegionAvail().y - 2 * px(kRowPx);
-    draw_request(model, moment, left < count * px(kRowPx));
+    draw_request(model, selection, moment, left < count * px(kRowPx));
   }
   ImGui::BeginChild("##rows");
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, ImVec2(0, 0));

@@ -13,6 +13,11 @@
 
 namespace tidemark::view {
 
+// Chooses the hole: its details and the map come to the front.
+void show_hole(Selection& selection, uint64_t address);
+// A button for the largest one, beside a text about it. None: no hole.
+void draw_largest_hole_button(Selection& selection, const MemoryState& state);
+
 class MapPanel {
  public:
   static constexpr const char* kTitle = "Memory map";
@@ -22,7 +27,7 @@ class MapPanel {
  private:
   void draw_toolbar(const Model& model, Selection& selection, const Moment& moment);
   // The request that failed, above the rows. `scrolls`: beside them is a scroll bar.
-  void draw_request(const Model& model, const Moment& moment, bool scrolls);
+  void draw_request(const Model& model, Selection& selection, const Moment& moment, bool scrolls);
   // Of the width of a row: all of it, or if rows are drawn to scale, for so many bytes.
   double width_share(const Moment& moment, uint64_t bytes) const;
   // Brings the chosen block or hole into view.

@@ -13,7 +13,20 @@ namespace tidemark::view {
 
 namespace {
 
-constexpr size_t kFramesShown = 8;
+constexpr size_t kFramesShown = 5;  // a click shows all
+constexpr float kWidthPx = 420;
+constexpr float kHeightPx = 260;  // about the most
+
+// Left of the mouse in the right half of the plot.
+void place_over(ImVec2 min, ImVec2 max) {
+  if (max.x - min.x < 2 * px(kWidthPx)) return;
+  const ImVec2 mouse = ImGui::GetMousePos();
+  const bool left = mouse.x > (min.x + max.x) / 2;
+  const ImGuiViewport& screen = *ImGui::GetMainViewport();
+  const bool above = mouse.y + px(kHeightPx) > screen.WorkPos.y + screen.WorkSize.y;
+  ImGui::SetNextWindowPos(mouse + ImVec2(left ? -px(12) : px(16), above ? -px(12) : px(16)),
+                          ImGuiCond_Always, ImVec2(left ? 1 : 0, above ? 1 : 0));
+}
 
 void explain_block(const StackPicture& picture, const StackBand& band, const std::string& bytes) {
   const Model& model = *picture.index->model;
@@ -24,7 +37,7 @@ void explain_block(const StackPicture& picture, const StackBand& band, const std
   text(a.requested_bytes == 0 || a.requested_bytes == a.block_bytes
            ? bytes
            : fmt::format("{}, requested {}", bytes, size_text(a.requested_bytes)));
-  text(words.headline(a.stack, a.seeded));
+  text(fitted_line(words.headline(a.stack, a.seeded), px(kWidthPx)));
   const auto at = [&](int64_t ns) { return instant_text(since_start(model, ns), model.span_ns()); };
   std::string life = a.seeded ? "older than the recording"
                               : "from " + at(a.birth_ns()) + model.comma_step(lane, a.birth);
@@ -44,13 +57,14 @@ void explain_block(const StackPicture& picture, const StackBand& band, const std
       text_dim("  ...");
       break;
     }
-    text_dim("  " + fitted(line, px(520)));
+    text_dim("  " + fitted_line(line, px(kWidthPx)));
   }
 }
 
 }  // namespace
 
-void explain_band(const StackPicture& picture, const StackView::Hit& hit) {
+void explain_band(const StackPicture& picture, const StackView::Hit& hit, ImVec2 min, ImVec2 max) {
+  place_over(min, max);
   if (!ImGui::BeginTooltip()) return;
   const StackBand& band = picture.columns.bands[hit.band];
   const std::string bytes = size_text(hit.bytes);
@@ -85,9 +99,9 @@ void explain_band(const StackPicture& picture, const StackView::Hit& hit) {
       break;
   }
   text_dim(share);
-  text_dim(
-      "click: select   ctrl-click: compare from here   shift-drag: what was allocated and kept   "
-      "wheel: zoom   ctrl-wheel: zoom the height");
+  text_dim("click: select   ctrl-click: compare from here");
+  text_dim("shift-drag: what was allocated and kept");
+  text_dim("wheel: zoom   ctrl-wheel: zoom the height");
   ImGui::EndTooltip();
 }
 

@@ -298,7 +298,10 @@ void StackPanel::handle_mouse(const Model& model, Selection& selection, const Pl
   }
   if (!ImGui::IsItemDeactivated()) return;
   const bool still = io.MouseDragMaxDistanceSqr[0] < px(kClickPx) * px(kClickPx);
-  if (drag_ == Drag::kPan && still) choose(model, selection, plot, index, io.KeyCtrl);
+  if (drag_ == Drag::kPan && still) {
+    choose(model, selection, plot, index, io.KeyCtrl);
+    clicked_at_ = io.MousePos;
+  }
   drag_ = Drag::kNone;
 }
 
@@ -344,7 +347,10 @@ void StackPanel::draw_plot(const Model& model, Selection& selection, const Plot&
   const auto hit = view.at(area, ImGui::GetMousePos());
   if (!hit) return;
   view.outline(area, hit->band, paint(theme().text, 220), px(1));
-  explain_band(*view.picture(), *hit);
+  // After a click the box would cover what the click shows.
+  const ImVec2 moved = ImGui::GetMousePos() - clicked_at_;
+  if (moved.x * moved.x + moved.y * moved.y < px(kClickPx) * px(kClickPx)) return;
+  explain_band(*view.picture(), *hit, area.min, area.max);
 }
 
 // What was asked for and cannot be drawn.

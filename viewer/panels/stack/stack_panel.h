@@ -94,6 +94,7 @@ class StackPanel {
   double bottom_share_ = 0;
   Drag drag_ = Drag::kNone;
   double drag_from_ = 0;
+  ImVec2 clicked_at_{-1e6F, -1e6F};
   double drag_bottom_ = 0;
   VisibleRange drag_view_;
   std::optional<double> hover_time_;

@@ -1,6 +1,7 @@
 #include "viewer/panels/tables/tables_panel.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <imgui.h>
 
 #include <algorithm>
@@ -155,6 +156,12 @@ std::optional<AllSteps> TablesPanel::draw_lasting_choice(const Model& model, con
     flow(px(420));
     text_dim(fmt::format("{}, {}, from {} to {}", counted(made.rows.size(), "block"),
                          size_text(made.bytes), steps.name(0), steps.name(steps.count() - 1)));
+    std::vector<std::string> sums;
+    for (const CategoryRow& row : made.categories) {
+      sums.push_back(fmt::format("{} {} in {}", category_text(model, lane, row.category),
+                                 size_text(row.bytes), counted(row.count, "block")));
+    }
+    text_wrapped(fmt::format("{}", fmt::join(sums, ", ")));
   }
   return through;
 }
@@ -165,12 +172,15 @@ void TablesPanel::wish_allocations(const Model& model, Selection& selection, siz
       [held = Held(model, selection), filter = selection.highlights.search,
        sort = allocations_key_.sort, through = allocations_key_.through, few] {
         const AllocationHistory& memory = *held.lane().memory;
-        AllocationRows made{held.model.get(), held.moment->lane, {}};
+        AllocationRows made;
+        made.model = held.model.get();
+        made.lane = held.moment->lane;
         made.rows = held.rows(few, [&](const TableSource& from) {
           return through ? allocation_rows(from, blocks_through(memory, *through), filter, sort)
                          : allocation_rows(from, filter, sort);
         });
-        for (const uint32_t b : made.rows) made.bytes += memory.allocations.block_bytes(b);
+        made.categories = category_rows(memory, made.rows);
+        for (const CategoryRow& row : made.categories) made.bytes += row.bytes;
         return made;
       },
       few);

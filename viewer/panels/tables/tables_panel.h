@@ -58,6 +58,7 @@ class TablesPanel {
     uint32_t lane = 0;
     std::vector<uint32_t> rows;
     uint64_t bytes = 0;
+    std::vector<CategoryRow> categories;
   };
   struct ModuleRows {
     const Model* model = nullptr;
