@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "proto/base/hash.h"
 
 namespace tidemark {
 
@@ -24,26 +23,39 @@ uint32_t ProgramLoops::Function::turn_count() const {
   return all;
 }
 
+// By place: the number of its outermost function, of which each thread has one.
+std::vector<uint32_t> ProgramLoops::threads_of_places() const {
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> numbers;
+  std::vector<uint32_t> threads(places_.count());
+  for (uint32_t place = 1; place < places_.count(); ++place) {
+    const Place& outermost = places_[places_[place].outermost];
+    const auto next = static_cast<uint32_t>(numbers.size());
+    threads[place] = numbers.try_emplace({outermost.function, outermost.file}, next).first->second;
+  }
+  return threads;
+}
+
 // Calls use(allocation, passage) for each one whose thread allocated before.
 template <typename Use>
 void ProgramLoops::for_each_passage(Use&& use) {
-  std::unordered_map<uint64_t, uint32_t> last;  // by outermost function: one per thread
-  std::unordered_map<uint32_t, uint64_t> thread_of;
+  const std::vector<uint32_t> thread_of = threads_of_places();
+  std::vector<uint32_t> last(places_.count());  // by thread
+  // By place: where the program went from there the last time, and mostly goes again.
+  std::vector<std::pair<uint32_t, Passage*>> usual(places_.count());
   for (uint32_t a = 0; a < model_.allocations.size(); ++a) {
     if (model_.allocations.seeded(a)) continue;
     const uint32_t place = places_.of(model_.allocations.stack(a));
     if (place == 0) continue;
-    auto [thread, fresh] = thread_of.try_emplace(place, 0);
-    if (fresh) {
-      const Place& outermost = places_[places_[place].outermost];
-      thread->second = hash_word(hash_word(0, outermost.function), outermost.file);
-    }
-    uint32_t& before = last[thread->second];
+    uint32_t& before = last[thread_of[place]];
     if (before != place) {
-      const uint64_t key = (uint64_t{before} << 32) | place;
-      auto [passage, unseen] = passages_.try_emplace(key);
-      if (unseen) passage->second = passage_of(before, place);
-      use(a, passage->second);
+      auto& [to, passage] = usual[before];
+      if (passage == nullptr || to != place) {
+        const auto [it, unseen] = passages_.try_emplace((uint64_t{before} << 32) | place);
+        if (unseen) it->second = passage_of(before, place);
+        to = place;
+        passage = &it->second;
+      }
+      use(a, *passage);
     }
     before = place;
   }
@@ -172,15 +184,17 @@ void ProgramLoops::add_loop(uint32_t function, int64_t first_line, int64_t last_
 }
 
 void ProgramLoops::collect_rounds() {
-  for_each_passage([&](uint32_t a, const Passage& passage) {
-    if (passage.back_in != UINT32_MAX) {
-      for (const uint32_t i : loops_in_[passage.back_in]) {
-        Loop& loop = loops_[i];
-        if (passage.back_to <= loop.first_line && passage.back_from >= loop.last_line) {
-          loop.rounds.push_back(a);
-        }
+  for (auto& [places, passage] : passages_) {
+    if (passage.back_in == UINT32_MAX) continue;
+    for (const uint32_t i : loops_in_[passage.back_in]) {
+      const Loop& loop = loops_[i];
+      if (passage.back_to <= loop.first_line && passage.back_from >= loop.last_line) {
+        passage.turned.push_back(i);
       }
     }
+  }
+  for_each_passage([&](uint32_t a, const Passage& passage) {
+    for (const uint32_t i : passage.turned) loops_[i].rounds.push_back(a);
     for (const uint32_t function : passage.entered) {
       for (const uint32_t i : loops_in_[function]) {
         loops_[i].rounds.push_back(a);

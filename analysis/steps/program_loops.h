@@ -75,8 +75,10 @@ class ProgramLoops {
     int64_t back_from = 0;          // lines
     int64_t back_to = 0;
     std::vector<uint32_t> entered;  // functions
+    std::vector<uint32_t> turned;   // loops that began another round
   };
 
+  std::vector<uint32_t> threads_of_places() const;
   template <typename Use>
   void for_each_passage(Use&& use);
   uint32_t function_of(uint32_t place);
