@@ -13,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "
 import growing_inputs  # noqa: E402
 
 MOST = 2.2
-SIZES = {"devices": 500, "streams": 20_000, "shared_frames": 100_000, "deep_stacks": 20_000,
+SIZES = {"devices": 500, "streams": 20_000, "shared_frames": 100_000, "deep_stacks": 100_000,
          "ranks": 1000, "nccl_calls": 200_000}
 
 

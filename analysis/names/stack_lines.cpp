@@ -14,7 +14,6 @@ bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-// Frames in installed packages, and native frames, are not the user's code.
 bool is_library(std::string_view frame) {
   return contains(frame, "site-packages/") || contains(frame, "dist-packages/") ||
          contains(frame, "lib/python3") || !contains(frame, ".py");
@@ -60,6 +59,10 @@ std::string operation_of(const std::vector<std::string>& frames) {
 }
 
 }  // namespace
+
+bool is_users_code(std::string_view frame) {
+  return !is_library(frame);
+}
 
 std::string inner_line_of(const std::vector<std::string>& frames) {
   const std::string* const shown = innermost_worth_showing(frames);

@@ -2,9 +2,13 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tidemark {
+
+// Frames in installed packages, and native frames, are not.
+bool is_users_code(std::string_view frame);
 
 // The innermost line of the user's code, else the node of the backward pass, else the innermost
 // line.

@@ -19,10 +19,9 @@ namespace {
 // are made in is one line each.
 uint32_t making_line(const Dictionary& names, uint32_t stack) {
   for (uint32_t id = stack; id != 0; id = names.stack(id).parent) {
-    const std::vector<std::string> frames = names.stack_text(id);
-    if (headline_of(frames) != frames.front()) continue;
-    const std::string function = frames.front().substr(0, frames.front().find(' '));
-    if (!function.ends_with("__init__")) return id;
+    const std::string frame = names.frame_text(names.stack(id).frame);
+    const bool makes_layer = frame.substr(0, frame.find(' ')).ends_with("__init__");
+    if (is_users_code(frame) && !makes_layer) return id;
   }
   return stack;
 }
