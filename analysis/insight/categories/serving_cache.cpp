@@ -54,10 +54,13 @@ void ServingCache::find_kept(const std::unordered_set<uint64_t>& parameter_sizes
   std::vector<std::pair<size_t, uint32_t>> in_pass(named_.size());    // by stack: pass, blocks
   std::unordered_map<uint32_t, std::unordered_set<uint64_t>> copied;  // stack -> parameter sizes
   std::vector<bool> noted(model_.allocations.kinds().size());  // kinds whose size is in kept_sizes
+  size_t pass = 0;  // those begun so far: allocations are in the order of their births
   for (size_t i = 0; i < model_.allocations.size(); ++i) {
     model_.passed(i);
     const Allocation& a = model_.allocations[i];
-    if (a.seeded || passes_in(a.birth, a.release) == 0) continue;
+    if (a.seeded) continue;
+    while (pass < passes_.size() && passes_[pass] <= a.birth) ++pass;
+    if (pass == passes_.size() || passes_[pass] >= a.release) continue;  // none begins in its life
     const StackRole role = roles_.of(a.stack);
     if (role == StackRole::kModuleSetUp || role == StackRole::kLoading) continue;
     if (const uint32_t kind = model_.allocations.kind(i);
@@ -71,7 +74,6 @@ void ServingCache::find_kept(const std::unordered_set<uint64_t>& parameter_sizes
       if (sizes.size() >= kSizesOfModel) copies_.insert(a.stack);
     }
     if (role != StackRole::kForward || workspaces.contains(a.birth)) continue;
-    const size_t pass = passes_until(a.birth);
     auto& [last, blocks] = in_pass[a.stack];
     blocks = last == pass ? blocks + 1 : 1;
     last = pass;
