@@ -4,8 +4,11 @@
 #include <array>
 #include <bit>
 #include <numeric>
+#include <optional>
 #include <tuple>
 #include <utility>
+
+#include "analysis/stacked/small_blocks.h"
 
 namespace tidemark {
 
@@ -32,7 +35,10 @@ class StackBuilder {
     choose_groups();
     if (options_->blocks_alone && !groups_->are_segments()) find_blocks();
     sort_blocks();
-    if (!options_->by_group && !groups_->are_segments()) find_rests_that_stay();
+    if (!options_->by_group && !groups_->are_segments()) {
+      small_ = SmallBlocks::of(*memory_, *lives_, *groups_, out_->samples, *options_);
+      small_ ? place_small_blocks() : find_rests_that_stay();
+    }
     add_group_bands();
     out_->starts.push_back(0);
     GroupTotals::Reader reader(*totals_);
@@ -172,6 +178,17 @@ class StackBuilder {
     return static_cast<uint32_t>(found - out_->bands.begin());
   }
 
+  void place_small_blocks() {
+    for (uint32_t of_class = 0; of_class < small_->classes(); ++of_class) {
+      const auto above =
+          std::partition_point(out_->bands.begin(), out_->bands.end(), [&](const StackBand& band) {
+            return small_->key_of(band.block) < small_->end_of(of_class);
+          });
+      first_above_.push_back(static_cast<uint32_t>(above - out_->bands.begin()));
+    }
+    for (uint32_t g = 0; g < groups_->count; ++g) stays_[g] = shown_[g];
+  }
+
   void find_rests_that_stay() {
     std::vector<Course> courses(groups_->count);
     GroupTotals::Reader reader(*totals_);
@@ -199,7 +216,9 @@ class StackBuilder {
       out_->bands.push_back(band);
     };
     first_rest_ = static_cast<uint32_t>(out_->bands.size());
-    for (uint32_t g = 0; g < groups_->count; ++g) add(BandKind::kRest, g);
+    for (uint32_t of_class = 0; of_class < (small_ ? small_->classes() : 1); ++of_class) {
+      for (uint32_t g = 0; g < groups_->count; ++g) add(BandKind::kRest, g);
+    }
     first_free_ = static_cast<uint32_t>(out_->bands.size());
     if (groups_->are_segments()) {
       for (uint32_t g = 0; g < groups_->count; ++g) add(BandKind::kFree, g);
@@ -254,10 +273,18 @@ class StackBuilder {
     }
   }
 
+  void put_small(uint32_t of_class) {
+    for (const uint32_t group : small_->order_of(of_class)) {
+      if (!shown_[group]) continue;
+      put(first_rest_ + of_class * groups_->count + group, small_->bytes(of_class, group));
+    }
+  }
+
   void add_column(uint32_t column, GroupTotals::Reader& reader) {
     const uint32_t event = out_->samples.events[column];
     const bool same = column > 0 && event == out_->samples.events[column - 1];
     out_->base.push_back(0);
+    if (small_) small_->enter(column);
     if (event != kNoSample && same) {
       copy_last();
     } else if (event != kNoSample) {
@@ -285,8 +312,15 @@ class StackBuilder {
     uint64_t others = 0;
     const auto put_block = [&](uint32_t band) { put(band, bytes_of(out_->bands[band])); };
     if (!options_->by_group) {
+      const auto put_blocks_below = [&](uint32_t band) {
+        for (; next < active_.size() && active_[next] < band; ++next) put_block(active_[next]);
+      };
+      for (uint32_t of_class = 0; of_class < first_above_.size(); ++of_class) {
+        put_blocks_below(first_above_[of_class]);
+        put_small(of_class);
+      }
       for (const auto& [above, group] : staying_) {
-        for (; next < active_.size() && active_[next] < above; ++next) put_block(active_[next]);
+        put_blocks_below(above);
         put_rest(group, reader);
       }
       for (; next < active_.size(); ++next) put_block(active_[next]);
@@ -320,9 +354,11 @@ class StackBuilder {
   std::vector<bool> stays_;                             // groups whose rest is among the blocks
   std::vector<std::pair<uint32_t, uint32_t>> staying_;  // the first band above it, and the group
   std::vector<uint32_t> begin_at_;                      // blocks by their first column
-  size_t next_ = 0;                                     // in begin_at_
-  std::vector<uint32_t> active_;                        // bands of blocks, in stacking order
-  std::vector<uint64_t> alone_;                         // bytes of a group's blocks that have bands
+  std::optional<SmallBlocks> small_;
+  std::vector<uint32_t> first_above_;  // of each class of them: the first band above it
+  size_t next_ = 0;                    // in begin_at_
+  std::vector<uint32_t> active_;       // bands of blocks, in stacking order
+  std::vector<uint64_t> alone_;        // bytes of a group's blocks that have bands
   uint32_t first_rest_ = 0;
   uint32_t first_free_ = 0;
   uint32_t others_ = 0;

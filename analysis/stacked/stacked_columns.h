@@ -4,8 +4,9 @@
 // A block of at least `least_bytes` is a band of its own, wherever it is in use at the instant that
 // a column shows. All other blocks of a group are one band, above those that have their own, as in
 // PyTorch's page: most of them come and go, and what stays is flat below them. Where blocks of all
-// groups are together, a band of small ones that stay is among them, where a block would be that
-// came when these began to matter. The cost grows with
+// groups are together, small ones of about the same age, or life, are a band at their place among
+// the large ones (small_blocks.h); if there are too many to look at, those that stay, where a block
+// would be that came when they began to matter. The cost grows with
 // what is drawn, not with the length of the history: large blocks come from a LifeTree, the rest of
 // a group is its total minus its bands.
 #pragma once
