@@ -11,6 +11,7 @@
 #include "tests/support/panel_fixture.h"
 #include "tests/support/serving_story.h"
 #include "viewer/app/start_view.h"
+#include "viewer/model/compare/change_rows.h"
 #include "viewer/model/owner_names.h"
 #include "viewer/model/tables/category_text.h"
 #include "viewer/model/tables/owner_text.h"
@@ -404,6 +405,36 @@ TEST_F(MomentPanels, ATimeAfterTheEndIsAnError) {
   EXPECT_NE(s.error().message.find("the trace ends at 562 ms: it has no 100.000 s"),
             std::string::npos)
       << s.error().message;
+}
+
+// A line that calls something else is another line, however near; one that moved is the same.
+TEST_F(MomentPanels, LinesAreComparedByWhatTheyCall) {
+  const auto run = [](int line, const char* first, int second_line, uint64_t mib) {
+    return told_model([=](Story& s) {
+      const auto call = [&](const char* function, int at) {
+        return s.stack({std::string(function) + " site-packages/torch/functional.py:5",
+                        "main train.py:" + std::to_string(at)});
+      };
+      s.alloc(mib * kMiB, call(first, line));
+      s.alloc(mib * 2 * kMiB, call("linear", second_line));
+    });
+  };
+  const std::shared_ptr<const Model> before = run(12, "relu", 20, 2);
+  shell_->set_model(run(15, "_init_group", 23, 50));
+  const Lane& old = before->lanes[0];
+  selection().go_to_peak(model());
+  Selection there;
+  there.reset(*before);
+  there.go_to_peak(*before);
+  std::map<std::string, std::pair<uint64_t, uint64_t>> rows;
+  for (const ChangeRow& row :
+       change_rows(model(), model().lanes[0], selection().cursor.moment(model()),
+                   {*before, old, there.cursor.moment(*before)})) {
+    rows[without_spaces(row.name)] = {row.before / kMiB, row.after / kMiB};
+  }
+  EXPECT_EQ(rows["maintrain.py:12"], std::pair(uint64_t{2}, uint64_t{0}));
+  EXPECT_EQ(rows["maintrain.py:15"], std::pair(uint64_t{0}, uint64_t{50}));
+  EXPECT_EQ(rows["maintrain.py:23(was:20)"], std::pair(uint64_t{4}, uint64_t{100}));
 }
 
 // Two blocks of 30 MiB stay: one from before the steps, one that the first step made. The others

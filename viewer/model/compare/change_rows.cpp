@@ -14,7 +14,10 @@ namespace tidemark::view {
 
 namespace {
 
-std::map<std::string, uint64_t> bytes_by_line(const Model& model, const Lane& lane,
+// What the line calls, if that is known, and the line.
+using CallAndLine = std::vector<std::string>;
+
+std::map<CallAndLine, uint64_t> bytes_by_call(const Model& model, const Lane& lane,
                                               const LiveSums& live) {
   const FrameText& text = model.text_of(lane);
   std::map<std::pair<uint32_t, bool>, uint64_t> by_stack;
@@ -23,12 +26,15 @@ std::map<std::string, uint64_t> bytes_by_line(const Model& model, const Lane& la
     if (kind.stack != 0) by_stack.try_emplace({kind.stack, false});
   }
   for (const StackRow& row : live.stacks) by_stack[{row.stack, row.before_recording}] += row.bytes;
-  std::map<std::string, uint64_t> by_line;
+  std::map<CallAndLine, uint64_t> by_call;
   for (const auto& [stack, bytes] : by_stack) {
     const auto [id, before_recording] = stack;
-    by_line[id != 0 ? text.line(id) : std::string(text.headline(id, before_recording))] += bytes;
+    const std::string headline(text.headline(id, before_recording));
+    const std::string line = id != 0 ? text.line(id) : headline;
+    const bool has_call = headline.starts_with(line) && headline.size() > line.size();
+    by_call[{has_call ? headline.substr(line.size()) : "", line}] += bytes;
   }
-  return by_line;
+  return by_call;
 }
 
 // The greatest change first.
@@ -41,22 +47,27 @@ void add_sorted(std::vector<ChangeRow> changed, std::vector<ChangeRow>& rows) {
 
 void add_lines(const Model& model, const Lane& lane, const Moment& now, const Compared& before,
                std::vector<ChangeRow>& rows) {
-  StackPairs lines;
-  for (const auto& [name, bytes] : bytes_by_line(model, lane, now.live)) {
-    lines.add_after({name}, bytes);
+  StackPairs calls;
+  for (const auto& [call, bytes] : bytes_by_call(model, lane, now.live)) {
+    calls.add_after(call, bytes);
   }
-  for (const auto& [name, bytes] : bytes_by_line(before.model, before.lane, before.moment.live)) {
-    lines.add_before({name}, bytes);
+  for (const auto& [call, bytes] : bytes_by_call(before.model, before.lane, before.moment.live)) {
+    calls.add_before(call, bytes);
+  }
+  std::map<std::string, ChangeRow> by_line;
+  for (const PairedStack& call : calls.pair()) {
+    ChangeRow& row = by_line[call.frames.back()];
+    if (row.name.empty()) row.name = call.frames.back();
+    if (!call.before_frames.empty() && row.name == call.frames.back()) {
+      const std::string& old = call.before_frames.back();
+      row.name += " (was " + old.substr(old.rfind(':')) + ")";
+    }
+    row.before += call.before_bytes;
+    row.after += call.after_bytes;
   }
   std::vector<ChangeRow> changed;
-  for (PairedStack& line : lines.pair()) {
-    std::string name = std::move(line.frames.front());
-    if (!line.before_frames.empty()) {
-      const std::string& old = line.before_frames.front();
-      name += " (was " + old.substr(old.rfind(':')) + ")";
-    }
-    const ChangeRow row{std::move(name), line.before_bytes, line.after_bytes, false};
-    if (row.change() != 0) changed.push_back(row);
+  for (auto& [line, row] : by_line) {
+    if (row.change() != 0) changed.push_back(std::move(row));
   }
   add_sorted(std::move(changed), rows);
 }
