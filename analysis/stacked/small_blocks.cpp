@@ -6,7 +6,7 @@ namespace tidemark {
 
 namespace {
 
-constexpr uint32_t kMostBlocks = 4U << 20;
+constexpr uint32_t kMostBlocks = 1U << 20;
 constexpr uint32_t kMostGroups = 16;
 constexpr uint32_t kParts = 32;        // of the columns, or of the longest life
 constexpr uint32_t kPartsBefore = 16;  // of what was born before the first column
@@ -39,14 +39,6 @@ std::optional<SmallBlocks> SmallBlocks::of(const AllocationHistory& memory, cons
   for (uint32_t b = older; b < born; ++b) small.add(b, groups, samples);
   small.set_orders();
   return small;
-}
-
-uint64_t SmallBlocks::key_of(uint32_t block) const {
-  if (options_.order == BandOrder::kBirth) return block;
-  const AllocationColumns& blocks = memory_->allocations;
-  const uint64_t life =
-      life_of(*memory_, blocks.birth(block), blocks.release(block), options_.life);
-  return longest_ - std::min(life, longest_);
 }
 
 // Parts of the time, and of what was born before it. Closer at the beginning, where a program is
@@ -97,7 +89,8 @@ void SmallBlocks::add(uint32_t block, const BlockGroups& groups, const ColumnSam
   const size_t first = column_of(blocks.birth(block));
   const size_t end = column_of(blocks.release(block));
   if (first >= end) return;
-  const auto after = std::upper_bound(borders_.begin(), borders_.end(), key_of(block));
+  const auto after =
+      std::upper_bound(borders_.begin(), borders_.end(), stacking_key(*memory_, block, options_));
   const size_t place = static_cast<size_t>(after - borders_.begin() - 1) * groups_ + group;
   changes_[first * now_.size() + place] += bytes;
   if (end < columns_) changes_[end * now_.size() + place] -= bytes;

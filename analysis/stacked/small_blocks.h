@@ -17,10 +17,9 @@ class SmallBlocks {
                                        const BlockGroups& groups, const ColumnSamples& samples,
                                        const StackOptions& options);
 
-  // Grows from the bottom of the stack to its top.
-  uint64_t key_of(uint32_t block) const;
   uint32_t classes() const { return static_cast<uint32_t>(borders_.size()); }
-  // The first key above a class.
+  // The first stacking_key() of a class, and the first above it.
+  uint64_t first_of(uint32_t of_class) const { return borders_[of_class]; }
   uint64_t end_of(uint32_t of_class) const;
   // The groups of a class from its bottom: those whose blocks stay, then the others.
   const std::vector<uint32_t>& order_of(uint32_t of_class) const { return orders_[of_class]; }

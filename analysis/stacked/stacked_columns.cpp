@@ -182,7 +182,7 @@ class StackBuilder {
     for (uint32_t of_class = 0; of_class < small_->classes(); ++of_class) {
       const auto above =
           std::partition_point(out_->bands.begin(), out_->bands.end(), [&](const StackBand& band) {
-            return small_->key_of(band.block) < small_->end_of(of_class);
+            return stacking_key(*memory_, band.block, *options_) < small_->end_of(of_class);
           });
       first_above_.push_back(static_cast<uint32_t>(above - out_->bands.begin()));
     }
@@ -217,7 +217,12 @@ class StackBuilder {
     };
     first_rest_ = static_cast<uint32_t>(out_->bands.size());
     for (uint32_t of_class = 0; of_class < (small_ ? small_->classes() : 1); ++of_class) {
-      for (uint32_t g = 0; g < groups_->count; ++g) add(BandKind::kRest, g);
+      for (uint32_t g = 0; g < groups_->count; ++g) {
+        add(BandKind::kRest, g);
+        if (!small_) continue;
+        out_->bands.back().first_key = small_->first_of(of_class);
+        out_->bands.back().end_key = small_->end_of(of_class);
+      }
     }
     first_free_ = static_cast<uint32_t>(out_->bands.size());
     if (groups_->are_segments()) {
@@ -374,6 +379,35 @@ uint64_t life_of(const AllocationHistory& memory, uint32_t birth, uint32_t relea
                                memory.time_ns[birth]);
 }
 
+uint64_t stacking_key(const AllocationHistory& memory, uint32_t block,
+                      const StackOptions& options) {
+  if (options.order == BandOrder::kBirth) return block;
+  const AllocationColumns& blocks = memory.allocations;
+  const uint64_t longest = life_of(memory, 0, kNever, options.life);
+  const uint64_t life = life_of(memory, blocks.birth(block), blocks.release(block), options.life);
+  return longest - std::min(life, longest);
+}
+
+std::optional<uint32_t> block_in_rest(const AllocationHistory& memory, const LifeTree& lives,
+                                      const BlockGroups& groups, const StackOptions& options,
+                                      const StackBand& rest, uint32_t event, uint64_t bytes) {
+  std::vector<std::pair<uint64_t, uint32_t>> found;  // key, block
+  lives.visit(0, lives.born_by(event), 1, event, [&](uint32_t block) {
+    if (groups.of(memory, block) != rest.group) return;
+    const bool alone =
+        options.blocks_alone && memory.allocations.block_bytes(block) >= options.least_bytes;
+    const uint64_t key = stacking_key(memory, block, options);
+    if (!alone && key >= rest.first_key && key < rest.end_key) found.emplace_back(key, block);
+  });
+  std::sort(found.begin(), found.end());
+  uint64_t at = 0;
+  for (const auto& [key, block] : found) {
+    at += memory.allocations.block_bytes(block);
+    if (bytes < at) return block;
+  }
+  return std::nullopt;
+}
+
 uint32_t StackedColumns::slice_at(uint32_t column, uint64_t bytes) const {
   const auto first = slice_ends.begin() + starts[column];
   const auto last = slice_ends.begin() + starts[column + 1];
@@ -393,6 +427,7 @@ StackedColumns stack_columns(const AllocationHistory& memory, const LifeTree& li
                              const BlockGroups& groups, const GroupTotals& totals,
                              ColumnSamples samples, const StackOptions& options) {
   StackedColumns out;
+  out.options = options;
   out.samples = std::move(samples);
   StackBuilder(memory, lives, groups, totals, options, out).build();
   return out;

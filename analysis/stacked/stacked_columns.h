@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -45,6 +46,8 @@ struct StackBand {
   uint32_t group = 0;
   uint32_t first_column = UINT32_MAX;  // of kBlock
   uint32_t last_column = 0;
+  uint64_t first_key = 0;  // of kRest: the blocks with these stacking_key()s
+  uint64_t end_key = UINT64_MAX;
 };
 
 struct StackOptions {
@@ -61,6 +64,7 @@ struct StackOptions {
 };
 
 struct StackedColumns {
+  StackOptions options;
   std::vector<StackBand> bands;
   ColumnSamples samples;
   // Of column i, from the bottom: bands[slice_bands[k]] ends at slice_ends[k], for k in
@@ -83,6 +87,15 @@ struct StackedColumns {
     return slice == starts[column] ? base[column] : slice_ends[slice - 1];
   }
 };
+
+// Grows from the bottom of a stack to its top, except among blocks that are older than the history.
+uint64_t stacking_key(const AllocationHistory& memory, uint32_t block, const StackOptions& options);
+
+// The block of a kRest band at this event and this many bytes above the lower edge of the band.
+// None: the event has fewer.
+std::optional<uint32_t> block_in_rest(const AllocationHistory& memory, const LifeTree& lives,
+                                      const BlockGroups& groups, const StackOptions& options,
+                                      const StackBand& rest, uint32_t event, uint64_t bytes);
 
 // Of segments the curve is the reserved one, otherwise the allocated one; the samples must be those
 // of that curve.

@@ -16,7 +16,7 @@ constexpr KeyLine kLines[] = {
     {"drag, A / D",
      "move left and right",
      {{Command::kLeft, ImGuiKey_A, kRepeats}, {Command::kRight, ImGuiKey_D, kRepeats}}},
-    {"F", "show the whole run", {{Command::kWhole, ImGuiKey_F}}},
+    {"F", "show the whole run, and the stack in its whole height", {{Command::kWhole, ImGuiKey_F}}},
     {"drag in the overview", "move the visible range"},
     {"click", "move the cursor here"},
     {"shift + drag", "measure duration, growth and peak"},

@@ -134,6 +134,38 @@ TEST_F(StackPanelTest, LegendExplainsTheColours) {
   EXPECT_TRUE(says("16.0 GiB")) << read_window("##legend");
 }
 
+// A click on blocks that are too small for a band selects the one that lies there.
+TEST_F(StackPanelTest, AClickFindsSmallBlocks) {
+  open_file(TIDEMARK_TRACES "/torch/training.tier2.tmk");
+  show("stack:block");
+  const StackPicture& p = picture();
+  const AllocationHistory& memory = p.index->memory();
+  size_t found = 0;
+  for (uint32_t c = 0; c < p.columns.count(); c += 7) {
+    const uint32_t event = p.columns.samples.events[c];
+    for (uint32_t k = p.columns.starts[c]; k < p.columns.starts[c + 1]; ++k) {
+      const StackBand& band = p.columns.bands[p.columns.slice_bands[k]];
+      if (band.kind != BandKind::kRest) continue;
+      // The blocks from the lower to the upper edge are those of the band.
+      const uint64_t height = p.columns.slice_ends[k] - p.columns.begin_of(c, k);
+      uint64_t at = 0;
+      while (at < height) {
+        const auto block = p.block_at(band, event, at);
+        ASSERT_TRUE(block);
+        const Allocation a = memory.allocations[*block];
+        ASSERT_TRUE(a.alive_at(event));
+        ASSERT_EQ(p.index->groups.of(memory, *block), band.group);
+        ASSERT_LT(a.block_bytes, p.columns.options.least_bytes);
+        at += a.block_bytes;
+        ++found;
+      }
+      ASSERT_EQ(at, height);
+      ASSERT_FALSE(p.block_at(band, event, height));
+    }
+  }
+  EXPECT_GT(found, 100U);
+}
+
 TEST_F(StackPanelTest, SaysWhatItDrawsInsteadOfMissingGroups) {
   open_file(TIDEMARK_TRACES "/torch/training.tier2.tmk");
   const auto says = [](const std::string& what) {

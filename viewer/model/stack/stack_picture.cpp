@@ -191,6 +191,14 @@ bool StackPicture::has_uncoloured() const {
   return has_own_colours() && std::any_of(columns.bands.begin(), columns.bands.end(), is_rest);
 }
 
+std::optional<uint32_t> StackPicture::block_at(const StackBand& band, uint32_t event,
+                                               uint64_t above) const {
+  if (band.kind == BandKind::kBlock) return band.block;
+  if (band.kind != BandKind::kRest || index->groups.are_segments()) return std::nullopt;
+  return block_in_rest(index->memory(), *index->lives, index->groups, columns.options, band, event,
+                       above);
+}
+
 Rgb StackPicture::colour_of(const StackBand& band) const {
   switch (band.kind) {
     case BandKind::kFree:

@@ -63,6 +63,9 @@ struct StackPicture {
   }
   // Whether there are blocks that are too small to have a colour of their own then.
   bool has_uncoloured() const;
+  // The block in a band at an event, so many bytes above the lower edge of the band; none: the band
+  // is not of blocks.
+  std::optional<uint32_t> block_at(const StackBand& band, uint32_t event, uint64_t above) const;
   // The colour of a band, opaque.
   Rgb colour_of(const StackBand& band) const;
 };

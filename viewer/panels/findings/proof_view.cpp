@@ -23,12 +23,21 @@ bool is_about_ranks(const Finding& finding) {
   return finding.id == "rank_imbalance";
 }
 
+// The line of a request that failed may hold nothing.
+bool holds_much(const Model& model, const Lane& lane, const std::string& line) {
+  const DeviceReport* device = model.report_of(lane);
+  return device != nullptr &&
+         std::any_of(device->stacks.begin(), device->stacks.end(),
+                     [&](const StackShare& s) { return headline_of(s.frames) == line; });
+}
+
 StackBy bands_for(const Model& model, const Lane& lane, const Finding& finding,
                   const FindingPlace& place) {
   StackBy by = StackBy::kCategory;
   if (place.by == ShownBy::kMap && !place.colour) {
     by = StackBy::kSegment;  // about holes and pools
-  } else if (!finding.frames.empty()) {
+  } else if (!finding.frames.empty() &&
+             (!place.oom || holds_much(model, lane, headline_of(finding.frames)))) {
     by = StackBy::kLine;
   }
   return has_stack_way(model, lane, by) ? by : StackBy::kBlock;

@@ -86,6 +86,7 @@ void explain_band(const StackPicture& picture, const StackView::Hit& hit, ImVec2
         }
       } else {
         text(bytes + " in blocks that are less than a pixel high");
+        text_dim("click to see the one under the mouse");
       }
       break;
     }

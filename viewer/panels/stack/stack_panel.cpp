@@ -12,6 +12,7 @@
 #include "viewer/panels/timeline/time_axis.h"
 #include "viewer/widgets/drawing.h"
 #include "viewer/widgets/fonts.h"
+#include "viewer/widgets/key_table.h"
 #include "viewer/widgets/text.h"
 #include "viewer/widgets/theme.h"
 
@@ -78,6 +79,10 @@ void StackPanel::forget_trace() {
   indexes_->clear();
   pair_.reset();
   pair_of_ = nullptr;
+  show_whole_height();
+}
+
+void StackPanel::show_whole_height() {
   zoom_ = 1;
   bottom_share_ = 0;
 }
@@ -254,8 +259,10 @@ void StackPanel::choose(const Model& model, Selection& selection, const Plot& pl
     selection.set_time(model, plot.lane, time);
   }
   if (!hit) return;
-  const StackBand& band = view.picture()->columns.bands[hit->band];
-  if (band.kind == BandKind::kBlock) selection.choose_allocation(band.block);
+  const StackPicture& picture = *view.picture();
+  if (const auto block = picture.block_at(picture.columns.bands[hit->band], event, hit->above)) {
+    selection.choose_allocation(*block);
+  }
 }
 
 void StackPanel::handle_mouse(const Model& model, Selection& selection, const Plot& plot,
@@ -418,6 +425,7 @@ void StackPanel::draw(const Model& model, Selection& selection) {
     text_wrapped("This trace has no allocator events, so there is nothing to stack.");
     return;
   }
+  if (pressed(Command::kWhole)) show_whole_height();
   const Lane& lane = model.lanes[selection.cursor.lane()];
   const StackBy before = by_;
   by_ = nearest_stack_way(model, lane, options.by);

@@ -43,6 +43,7 @@ class StackPanel {
   StackLegend legend;
 
  private:
+  void show_whole_height();
   // One of the plots: whose memory, where on the axis, and its name.
   struct Plot {
     const Model* model = nullptr;

@@ -140,6 +140,12 @@ void draw_stack_toolbar(const Model& model, Selection& selection, StackPanelOpti
     ImGui::Checkbox("step against step", &options.steps);
     explain("One ordinary step above the one that is least like it, on one scale.");
     if (options.steps && pair) draw_step_choice(model, lane, *pair);
+  } else if (model.report_ready && !lane.of_driver) {
+    flow(px(110));
+    text_dim("no steps known");
+    explain(
+        "The recording has fewer than two steps of training, or nothing in it tells where they "
+        "begin: no optimizer, no annotations, no loop that repeats its allocations.");
   }
   search.draw(selection.highlights.search);
   if (!options.steps) note_left_out(selection.view);

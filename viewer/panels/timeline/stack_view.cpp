@@ -73,7 +73,8 @@ std::optional<StackView::Hit> StackView::at(const PlotArea& area, ImVec2 point) 
   if (slice == StackedColumns::kNothing) return std::nullopt;
   return Hit{p->columns.slice_bands[slice], column, p->columns.samples.events[column],
              p->columns.slice_ends[slice] - p->columns.begin_of(column, slice),
-             p->columns.samples.bytes[column]};
+             p->columns.samples.bytes[column],
+             static_cast<uint64_t>(bytes) - p->columns.begin_of(column, slice)};
 }
 
 uint32_t StackView::band_of(uint32_t block) {

@@ -40,6 +40,7 @@ class StackView {
     uint32_t event = 0;      // that the column shows
     uint64_t bytes = 0;      // of the band
     uint64_t all_bytes = 0;  // of the column
+    uint64_t above = 0;      // bytes from the lower edge of the band
   };
   // What is at a point of the screen.
   std::optional<Hit> at(const PlotArea& area, ImVec2 point) const;
