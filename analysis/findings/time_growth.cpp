@@ -407,8 +407,8 @@ std::string others_text(const DeviceEvidence& d, const TimeGrowth& growth) {
 // When the first block was left by the line that leaves most.
 std::string since_text(const DeviceEvidence& d, const LeftByStack& left) {
   const Allocation oldest = d.model->allocations[left.oldest];
-  if (oldest.seeded) return "the first before the recording began";
-  return fmt::format("the first {} after the recording began",
+  if (oldest.seeded) return "the first of them allocated before the recording began";
+  return fmt::format("the first of them allocated {} after the recording began",
                      duration_text(oldest.birth_ns() - d.process->first_ns));
 }
 
@@ -419,9 +419,8 @@ Finding creep_over_time(const DeviceEvidence& d, const TimeGrowth& growth) {
       growth.left.empty()
           ? fmt::format("what stays allocated rose by at least {} in the recording",
                         size_text(growth.risen_bytes))
-          : fmt::format("{} in {}, allocated over time ({}), was never freed",
-                        size_text(growth.left_bytes()), counted(growth.left_blocks(), "block"),
-                        since_text(d, growth.left[0]));
+          : fmt::format("{} in {} was never freed, {}", size_text(growth.left_bytes()),
+                        counted(growth.left_blocks(), "block"), since_text(d, growth.left[0]));
   Finding f = d.finding("creep", d.ran_out() ? kError : kWarning,
                         fmt::format("memory grows: {}{}", what_grew,
                                     d.steps.count() == 0 ? " (the steps are not known)" : ""));

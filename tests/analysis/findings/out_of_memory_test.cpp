@@ -440,7 +440,7 @@ TEST(TimeGrowth, IsWhatOneRankNeedsMore) {
   EXPECT_EQ(trace.finding("rank_imbalance").advice[0].action, "stop_growth");
 }
 
-// "the first 12 ms after the recording began": of what is left by that line.
+// "the first of them allocated 12 ms after the recording began": of what is left by that line.
 std::string since_text(const TraceModel& trace, std::string_view line) {
   const ProcessModel& p = trace.processes[0];
   int64_t first_ns = INT64_MAX;
@@ -448,7 +448,7 @@ std::string since_text(const TraceModel& trace, std::string_view line) {
     const bool is_of_line = headline_of(p.names.stack_text(a.stack)) == line;
     if (is_of_line && a.death == kNever) first_ns = std::min(first_ns, a.birth_ns());
   }
-  return fmt::format("the first {} after the recording began",
+  return fmt::format("the first of them allocated {} after the recording began",
                      duration_text(first_ns - p.first_ns));
 }
 
