@@ -19,29 +19,97 @@ namespace {
 
 constexpr size_t kLeastBlocks = 4;
 
-// Rows that are born in a phase, by stack: of the program's own lines, and results of forward
-// passes. A line of the model with several blocks in a pass makes keys and values, or a graph.
-std::map<uint32_t, std::vector<uint32_t>> rows_in(const DeviceEvidence& d, const Phase& phase,
-                                                  const std::unordered_set<uint32_t>& graphs) {
-  std::map<uint32_t, std::vector<uint32_t>> by_stack;
-  std::unordered_set<uint32_t> in_pass;   // stacks
-  std::unordered_set<uint32_t> repeated;  // in a pass
-  const BirthRange births = births_within(*d.model, phase.first, phase.last);
-  for (size_t i = births.begin; i < births.end; ++i) {
-    const Allocation& a = d.model->allocations[i];
-    const StackRole role = d.roles->of(a.stack);
-    if (a.seeded) continue;
-    if (role == StackRole::kForward) {
-      if (!in_pass.insert(a.stack).second) repeated.insert(a.stack);
-    } else {
-      in_pass.clear();
-      if (role != StackRole::kUser) continue;
-    }
-    const auto row = static_cast<uint32_t>(i);
-    if (a.block_bytes > kSmallBytes && !graphs.contains(row)) by_stack[a.stack].push_back(row);
+// The events at which the forward passes of a phase begin: where the program has allocated
+// something itself, or where the first operation runs again and everything is freed but what stays.
+std::vector<uint32_t> passes_in(const DeviceEvidence& d, const BirthRange& births) {
+  const AllocationColumns& all = d.model->allocations;
+  const auto is_forward = [&](size_t i) {
+    return !all.seeded(i) && d.roles->of(all.stack(i)) == StackRole::kForward;
+  };
+  size_t last = births.end;
+  while (last > births.begin && !is_forward(last - 1)) --last;
+  std::vector<uint32_t> begins;
+  if (last == births.begin) return begins;
+  const uint32_t last_birth = all.birth(last - 1);
+  uint32_t first_stack = 0;
+  uint32_t busy_until = 0;
+  bool in_pass = false;
+  for (size_t i = births.begin; i < last; ++i) {
+    if (all.seeded(i)) continue;
+    const bool was_in_pass = std::exchange(in_pass, is_forward(i));
+    if (!in_pass) continue;
+    if (begins.empty()) first_stack = all.stack(i);
+    const bool again = all.stack(i) == first_stack && busy_until <= all.birth(i);
+    if (!was_in_pass || again) begins.push_back(all.birth(i));
+    if (all.release(i) <= last_birth) busy_until = std::max(busy_until, all.release(i));
   }
-  std::erase_if(by_stack, [&](const auto& entry) { return repeated.contains(entry.first); });
-  return by_stack;
+  return begins;
+}
+
+// What one stack of a validation leaves to the pass after its own. What it frees before, such as
+// the statistics of a norm or the results of earlier layers, is no result.
+struct Line {
+  std::vector<uint32_t> rows;
+  size_t round = SIZE_MAX;  // the last one that it allocates in
+  size_t left = 0;          // by that one
+  bool of_every_round = true;
+
+  // Of a round that another follows. A line of the model that leaves several blocks makes keys and
+  // values, or a graph.
+  void end_round(bool forward) {
+    if (round == SIZE_MAX) return;
+    of_every_round = of_every_round && left != 0 && (!forward || left == 1);
+    left = 0;
+  }
+};
+
+// The round in whose pass of the model memory ran out: it has no result.
+std::optional<size_t> failed_round(const DeviceEvidence& d, const Phase& phase,
+                                   const std::vector<uint32_t>& begins) {
+  if (!d.ran_out()) return std::nullopt;
+  const FailedAllocation& failure = d.model->failures.back();
+  if (!phase.holds(failure.event)) return std::nullopt;
+  const size_t before = births_within(*d.model, 0, failure.event + 1).end;
+  const auto is_forward = [&](uint32_t stack) { return d.roles->of(stack) == StackRole::kForward; };
+  const bool in_pass = before != 0 && is_forward(d.model->allocations.stack(before - 1));
+  if (!in_pass || !is_forward(failure.stack)) return std::nullopt;
+  return static_cast<size_t>(std::upper_bound(begins.begin(), begins.end(), failure.event) -
+                             begins.begin());
+}
+
+// Rows that are born in a phase and outlive their round, by stack: of the program's own lines, and
+// results of forward passes.
+std::map<uint32_t, Line> lines_in(const DeviceEvidence& d, const Phase& phase,
+                                  const std::unordered_set<uint32_t>& graphs) {
+  std::map<uint32_t, Line> lines;
+  const BirthRange births = births_within(*d.model, phase.first, phase.last);
+  const std::vector<uint32_t> begins = passes_in(d, births);
+  if (begins.empty()) return lines;
+  const std::optional<size_t> failed = failed_round(d, phase, begins);
+  size_t round = 0;
+  for (size_t i = births.begin; i < births.end; ++i) {
+    const Allocation a = d.model->allocations[i];
+    const bool forward = d.roles->of(a.stack) == StackRole::kForward;
+    if (a.seeded || (!forward && d.roles->of(a.stack) != StackRole::kUser)) continue;
+    while (round < begins.size() && begins[round] <= a.birth) ++round;
+    const bool is_last = round == begins.size();
+    if (forward && round == failed) continue;
+    Line& line = lines[a.stack];
+    if (line.round != round) line.end_round(forward);
+    line.round = round;
+    if (!is_last && a.release <= begins[round]) continue;
+    ++line.left;
+    const auto row = static_cast<uint32_t>(i);
+    if (a.block_bytes <= kSmallBytes || graphs.contains(row)) continue;
+    const bool replaces = is_last && forward && !line.rows.empty() &&
+                          d.model->allocations.birth(line.rows.back()) >= begins.back();
+    if (replaces) line.rows.pop_back();  // the result of a pass is the newest
+    line.rows.push_back(row);
+  }
+  for (auto& [stack, line] : lines) {
+    if (line.round != begins.size()) line.end_round(d.roles->of(stack) == StackRole::kForward);
+  }
+  return lines;
 }
 
 // Whether a line only adds: nothing of it is freed before its last block is allocated.
@@ -86,8 +154,9 @@ std::optional<KeptOutputs> outputs_kept(const DeviceEvidence& d) {
   Rehearsal newest(*d.model);
   for (const Phase& phase : d.phases) {
     if (!is_forward_only(phase.kind)) continue;
-    for (const auto& [stack, rows] : rows_in(d, phase, graphs)) {
-      if (growing.contains(stack) || !only_adds(d, rows)) continue;
+    for (const auto& [stack, line] : lines_in(d, phase, graphs)) {
+      const std::vector<uint32_t>& rows = line.rows;
+      if (growing.contains(stack) || !line.of_every_round || !only_adds(d, rows)) continue;
       uint64_t bytes = 0;
       for (size_t i = 0; i < rows.size(); ++i) {
         bytes += d.model->allocations.block_bytes(rows[i]);

@@ -346,12 +346,14 @@ Trace collecting(int batches, int layers, bool runs_out) {
     for (int i = 0; i < 6; ++i) t.step();
     Blocks outputs;
     for (int batch = 0; batch < batches; ++batch) {
-      const uint64_t input = s.alloc(4 * kMiB, s.user(29));
+      uint64_t hidden = s.alloc(4 * kMiB, s.user(29));
       for (int layer = 0; layer < 6; ++layer) {
-        s.free(s.alloc(16 * kMiB, s.forward(1, kValidate)));
+        const uint64_t next = s.alloc(16 * kMiB, s.forward(1, kValidate));
         if (layer < layers) outputs.push_back(s.alloc(64 * kMiB, s.forward(5, kValidate)));
+        s.free(hidden);
+        hidden = next;
       }
-      s.free(input);
+      s.free(hidden);
     }
     if (runs_out) s.run_out(64 * kMiB, 10 * kMiB, s.forward(5, kValidate));
     free_all(s, outputs);
@@ -373,6 +375,54 @@ TEST(Validation, WhatTheModelReturnsIsKept) {
   EXPECT_EQ(full.report().findings[0].severity, kError);
   EXPECT_FALSE(advises(full.finding("capacity"), "halve_batch"));
   EXPECT_TRUE(full.finding("one_operation_peak").id.empty());
+}
+
+// `outs.append(encoder(x))` under no_grad: the result of the last layer, whose line also made the
+// results of the layers before, and statistics. `inputs`: made for each batch; otherwise it is a
+// part of a data set on the device. `keeps`: of the batches, the first ones.
+Trace collecting_features(bool inputs, int keeps, bool runs_out) {
+  return Trace::on_card(4096 * kMiB, [=](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 6; ++i) t.step();
+    Blocks outputs;
+    const auto run_layers = [&](int layers) {
+      uint64_t hidden = s.alloc(8 * kMiB, s.forward(1, kValidate));
+      for (int layer = 0; layer < layers; ++layer) {
+        const uint64_t next = s.alloc(40 * kMiB, s.forward(5, kValidate));
+        s.free(s.alloc(64 * 1024, s.forward(5, kValidate)));
+        s.free(hidden);
+        hidden = next;
+      }
+      return hidden;
+    };
+    for (int batch = 0; batch < 60; ++batch) {
+      const uint64_t input = inputs ? s.alloc(4 * kMiB, s.user(29)) : 0;
+      const uint64_t result = run_layers(6);
+      batch < keeps ? outputs.push_back(result) : s.free(result);
+      if (inputs) s.free(input);
+    }
+    if (runs_out) {
+      outputs.push_back(run_layers(3));
+      s.run_out(40 * kMiB, 10 * kMiB, s.forward(5, kValidate));
+    }
+    free_all(s, outputs);
+    t.step();
+  });
+}
+
+TEST(Validation, ALineThatAlsoMakesWhatIsFreed) {
+  for (const bool inputs : {true, false}) {
+    const Finding f = collecting_features(inputs, 60, false).finding("creep");
+    EXPECT_EQ(f.severity, kInfo);
+    EXPECT_EQ(headline_of(f.frames), kValidate);
+    EXPECT_EQ(evidence_of(f, "held_bytes"), 60 * 40 * kMiB);
+    const Finding failed = collecting_features(inputs, 60, true).finding("creep");
+    EXPECT_EQ(failed.severity, kError);
+    // Of the pass that failed nothing is a result.
+    EXPECT_EQ(evidence_of(failed, "held_bytes"), 60 * 40 * kMiB);
+    // A few examples, such as those of a log.
+    EXPECT_TRUE(collecting_features(inputs, 20, false).finding("creep").id.empty());
+  }
 }
 
 enum class Kept { kGraphs, kCache, kOutputs };
