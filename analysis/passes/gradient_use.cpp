@@ -32,6 +32,7 @@ class Search {
     if (clearings.size() < kLeastClearings) return found;
     find_surviving(clearings, found);
     leave_out_stepped(found);
+    leave_out_of_activations(found);
     if (found.unused.size() < kLeastGradients) found = {};
     if (found.unused.empty() && model_.seeded_blocks != 0) find_added(found);
     return found;
@@ -103,7 +104,9 @@ class Search {
       std::unordered_map<uint64_t, size_t> freed;
       visit_gradients(of, [&](size_t i, bool kept) {
         keeps = keeps || kept;
-        if (!kept) ++freed[all_.asked_bytes(i)];
+        // Or by the program: that of the pass before, too, if the gradient is trained.
+        const bool freed_last = all_.birth(i) == of.last && all_.release(i) < of.end;
+        if (!kept || freed_last) ++freed[all_.asked_bytes(i)];
       });
       return freed;
     };
@@ -207,6 +210,24 @@ class Search {
     visit_gradients(found.pass, [&](size_t i, bool kept) {
       if (kept && !unused.contains(all_.asked_bytes(i))) found.births[all_.birth(i)] = false;
     });
+  }
+
+  // The pass ends by freeing the gradient of an activation, which may have the size of parameters.
+  // These have one gradient each.
+  void leave_out_of_activations(GradientUse& found) const {
+    std::unordered_map<uint64_t, size_t> gradients;
+    const BirthRange rows = births_within(model_, found.pass.first, found.pass.last + 1);
+    for (size_t i = rows.begin; i < rows.end; ++i) {
+      if (found.births.contains(all_.birth(i))) ++gradients[all_.asked_bytes(i)];
+    }
+    for (size_t i = rows.end; i-- > rows.begin;) {
+      const uint64_t bytes = all_.asked_bytes(i);
+      const auto gradient = found.births.find(all_.birth(i));
+      if (gradient == found.births.end() || gradient->second) continue;
+      if (all_.release(i) >= found.pass.end || gradients[bytes] <= sizes_.at(bytes)) continue;
+      found.births.erase(gradient);
+      --gradients[bytes];
+    }
   }
 
   // What the backward passes do with gradients of one size.

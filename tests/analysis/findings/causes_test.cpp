@@ -435,6 +435,63 @@ TEST(Causes, WeightsBesideAdaptersAreNotFrozen) {
   EXPECT_EQ(adapters(true).alarms(), Ids{});
 }
 
+// Only the head of a transformer is trained. The last gradient that a pass computes is that of the
+// embedding; with it, the pass frees the gradient of an activation, as large as the weights.
+Trace trained_head(bool frozen) {
+  return Trace([=](Story& s, uint32_t) {
+    constexpr size_t kLayers = 24;
+    constexpr uint64_t kHead = 256 << 10;
+    for (const uint64_t bytes : {24 * kMiB, kHead}) s.alloc(bytes, s.setup());
+    for (size_t i = 0; i < kLayers; ++i) {
+      for (const uint64_t bytes : {16 * kMiB, uint64_t{4096}}) s.alloc(bytes, s.setup());
+    }
+    for (int step = 0; step < 10; ++step) {
+      std::array<std::array<uint64_t, 2>, kLayers> saved{};
+      for (auto& [normed, active] : saved) {
+        normed = s.alloc(16 * kMiB, s.forward(1));
+        active = s.alloc(20 * kMiB, s.forward(2));
+        if (frozen) s.free(normed);
+        if (frozen) s.free(active);
+      }
+      const uint64_t features = s.alloc(16 * kMiB, s.forward(3));
+      uint64_t passed = frozen ? 0 : s.alloc(16 * kMiB, 0);
+      const uint64_t of_head = s.alloc(kHead, 0);
+      s.free(features);
+      const auto weight = [&](uint64_t bytes) {
+        const uint64_t gradient = s.alloc(bytes, 0);
+        if (step != 0) s.free(gradient);  // after it was added to the first one
+      };
+      for (auto layer = saved.rbegin(); !frozen && layer != saved.rend(); ++layer) {
+        const uint64_t next = s.alloc(16 * kMiB, 0);
+        weight(16 * kMiB);
+        s.free((*layer)[1]);
+        s.free(passed);
+        passed = next;
+        weight(4096);
+        s.free((*layer)[0]);
+      }
+      if (!frozen) {
+        weight(24 * kMiB);
+        s.free(passed);
+      }
+      s.optimizer_mark();
+      if (step == 0) s.alloc(kHead, s.optimizer("_single_tensor_sgd"));
+      s.free(s.alloc(kHead, s.optimizer("_single_tensor_sgd")));
+      s.free(of_head);
+    }
+  });
+}
+
+TEST(Causes, ThePartBeforeATrainedHeadIsNotFrozen) {
+  const Trace trained = trained_head(false);
+  const Finding f = trained.finding("unused_gradients");
+  EXPECT_EQ(f.evidence[0].second, 24 * (16 * kMiB + 4096) + 24 * kMiB);
+  EXPECT_EQ(f.evidence[2].second, 24 * (16 + 20) * kMiB);
+  expect_saves(f, trained, trained_head(true), 0.12);
+  EXPECT_NE(f.advice[0].detail.find("no_grad"), std::string::npos) << f.advice[0].detail;
+  EXPECT_EQ(trained_head(true).alarms(), Ids{});
+}
+
 // Cross-validation: the models of earlier folds stay, each with the gradients of its last step,
 // which its optimizer used.
 TEST(Causes, GradientsOfEarlierModelsWereUsed) {
