@@ -1,5 +1,7 @@
 #include "analysis/plan/plan_report.h"
 
+#include "analysis/whatif/whatif_report.h"
+
 namespace tidemark {
 
 namespace {
@@ -106,10 +108,7 @@ Result<PlanReport> make_plan_report(const TraceModel& model, const TraceModel* o
     }
   }
   if (!report.devices.empty()) return report;
-  if (reason) return Error{model.path + ": " + reason->message};
-  return Error{model.path + ": no PyTorch allocator events " +
-               (question.rank || question.device ? "on that rank and device"
-                                                 : "in this recording; a snapshot has them")};
+  return nothing_to_replay(model, reason, question.rank || question.device);
 }
 
 }  // namespace tidemark

@@ -94,6 +94,19 @@ WhatIfDevice answer(const WhatIf& whatif, std::vector<Candidate> candidates, boo
 
 }  // namespace
 
+Error nothing_to_replay(const TraceModel& model, const std::optional<Error>& reason, bool chosen) {
+  const bool read =
+      std::any_of(model.processes.begin(), model.processes.end(),
+                  [](const ProcessModel& p) { return !p.framework.empty() && !p.is_state_only(); });
+  if (!read && model.damage.any()) {
+    return Error{model.path +
+                 ": the file is damaged or truncated, and none of its events could be read"};
+  }
+  if (reason) return Error{model.path + ": " + reason->message};
+  return Error{model.path + ": no PyTorch allocator events " +
+               (chosen ? "on that rank and device" : "in this recording; a snapshot has them")};
+}
+
 Result<WhatIfReport> make_whatif_report(const TraceModel& model, const WhatIfQuestion& question) {
   const auto candidates =
       parse_all(question.confs, question.options.version.value_or(TorchVersion{}));
@@ -121,10 +134,7 @@ Result<WhatIfReport> make_whatif_report(const TraceModel& model, const WhatIfQue
     }
   }
   if (!report.devices.empty()) return report;
-  if (reason) return Error{model.path + ": " + reason->message};
-  return Error{model.path + ": no PyTorch allocator events " +
-               (question.rank || question.device ? "on that rank and device"
-                                                 : "in this recording; a snapshot has them")};
+  return nothing_to_replay(model, reason, question.rank || question.device);
 }
 
 }  // namespace tidemark

@@ -42,6 +42,10 @@ struct WhatIfReport {
   std::vector<WhatIfDevice> devices;
 };
 
+// Why no device of a recording could be replayed. `reason`: of one of them, if there are any;
+// `chosen`: a rank or device was.
+Error nothing_to_replay(const TraceModel& model, const std::optional<Error>& reason, bool chosen);
+
 // Errors: a configuration that torch would reject, or nothing to replay.
 Result<WhatIfReport> make_whatif_report(const TraceModel& model, const WhatIfQuestion& question);
 

@@ -216,13 +216,20 @@ std::string no_findings_text(const Report& report) {
       return "Out of memory, as shown below; nothing else was found.";
     }
   }
-  const bool empty =
-      std::all_of(report.ranks.begin(), report.ranks.end(), [](const RankReport& rank) {
-        return std::all_of(rank.devices.begin(), rank.devices.end(), [](const DeviceReport& d) {
-          return !d.has_framework && d.driver_peak.bytes == 0;
-        });
-      });
-  if (report.events == 0 && empty) return "Nothing was recorded: the trace has no memory events.";
+  const auto all_devices = [&](auto&& is) {
+    return std::all_of(report.ranks.begin(), report.ranks.end(), [&](const RankReport& rank) {
+      return std::all_of(rank.devices.begin(), rank.devices.end(), is);
+    });
+  };
+  const bool empty = all_devices(
+      [](const DeviceReport& d) { return !d.has_framework && d.driver_peak.bytes == 0; });
+  const bool states = all_devices([](const DeviceReport& d) { return d.state_only; });
+  if (report.events == 0 && (empty || states)) {
+    const bool any = !all_devices([](const DeviceReport&) { return false; });
+    if (report.damage.any()) return "No memory event could be read: problems cannot be detected.";
+    if (states && any) return "Only the state at one moment is known: problems cannot be detected.";
+    return "Nothing was recorded: the trace has no memory events.";
+  }
   return loss_lines(report).empty() ? "No problems found."
                                     : "No problems found in what was recorded.";
 }

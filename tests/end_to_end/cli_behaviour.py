@@ -212,6 +212,17 @@ refuses("an OOM that may be lost", "report", bad, "--at", "oom", says=["in what 
 text = run("report", bad).stdout
 check("damaged block could not be read" in text, f"the loss is told: {text}")
 check("began late" not in text, f"the history may have begun in time: {text}")
+cut = tmp / "cut-early.tmk"
+cut.write_bytes(failed.read_bytes()[:200])
+for path in (bad, cut):
+    text = run("report", path).stdout
+    check("No memory event could be read" in text, f"{path.name}: {text}")
+    for claim in ("No problems found", "Nothing was recorded"):
+        check(claim not in text, f"{path.name}: {claim!r} is not known: {text}")
+    for command in (["whatif", path, "--all"], ["plan", path, "--batch", "2x"]):
+        result = run(*command)
+        check_equal(result.returncode, 2, f"{command}: exit status")
+        check("damaged or truncated, and none of its events" in result.stderr, result.stderr)
 for pair in ((bad, failed), (failed, bad), (bad, bad)):
     text = run("diff", *pair).stdout
     check("damaged block could not be read" in text, f"diff tells of the damage: {text}")

@@ -133,6 +133,7 @@ check_equal(answer["findings"], [], "no history: findings")
 check_equal(answer["ranks"][0]["devices"][0]["state_only"], True, "no history: state_only")
 text = run("report", path).stdout
 check("only its state when the snapshot was taken is known" in text, "no history: told")
+check("Only the state at one moment is known" in text, f"no history: no verdict: {text}")
 for claim in ("peak", "began late", "before the recording"):
     check(claim not in text, f"no history: no word of {claim!r}: {text}")
 check_equal(run("check", path, "--max-peak", "1TiB").returncode, 2, "no history: check")
