@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <unordered_set>
 #include <utility>
@@ -77,6 +78,16 @@ std::optional<size_t> failed_round(const DeviceEvidence& d, const Phase& phase,
                              begins.begin());
 }
 
+// Whether a backward pass frees a block: it is part of a graph, such as the input of a layer that
+// is computed again.
+bool is_used_by_backward(const DeviceEvidence& d, const Allocation& a) {
+  const auto& passes = d.backward_passes;
+  const auto next =
+      std::upper_bound(passes.begin(), passes.end(), a.release,
+                       [](uint32_t event, const BackwardPass& p) { return event < p.first; });
+  return next != passes.begin() && std::prev(next)->consumes(a);
+}
+
 // Rows that are born in a phase and outlive their round, by stack: of the program's own lines, and
 // results of forward passes.
 std::map<uint32_t, Line> lines_in(const DeviceEvidence& d, const Phase& phase,
@@ -101,6 +112,7 @@ std::map<uint32_t, Line> lines_in(const DeviceEvidence& d, const Phase& phase,
     ++line.left;
     const auto row = static_cast<uint32_t>(i);
     if (a.block_bytes <= kSmallBytes || graphs.contains(row)) continue;
+    if (is_used_by_backward(d, a)) continue;
     const bool replaces = is_last && forward && !line.rows.empty() &&
                           d.model->allocations.birth(line.rows.back()) >= begins.back();
     if (replaces) line.rows.pop_back();  // the result of a pass is the newest
