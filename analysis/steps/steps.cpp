@@ -238,6 +238,23 @@ void join_alternating(const ProcessModel& process, const AllocationHistory& mode
   }
 }
 
+// Of a program that ran out of memory: whether the few steps that it marked are whole ones, each
+// with a pass of the model, as the one that it died in. Otherwise they may be of several models or
+// optimizers in turn.
+bool are_first_steps(const AllocationHistory& model, const StackRoles& roles,
+                     const std::vector<uint32_t>& marks) {
+  if (marks.empty() || model.failures.empty() || model.seeded_blocks != 0) return false;
+  const std::vector<uint32_t> callers = callers_before(model, roles, marks);
+  const AllocationColumns& all = model.allocations;
+  size_t last = all.size();
+  const auto is_forward = [&](size_t i) { return roles.of(all.stack(i)) == StackRole::kForward; };
+  while (last != 0 && all.birth(last - 1) >= marks.back() && !is_forward(last - 1)) --last;
+  if (last == 0 || all.birth(last - 1) < marks.back()) return false;
+  const uint32_t caller = roles.caller_of(all.stack(last - 1));
+  return caller != 0 &&
+         std::all_of(callers.begin(), callers.end(), [&](uint32_t c) { return c == caller; });
+}
+
 // Whether it is a module that allocates there.
 bool is_of_layers(const AllocationHistory& model, const StackRoles& roles,
                   const std::vector<uint32_t>& boundaries) {
@@ -328,7 +345,7 @@ Steps find_steps(const ProcessModel& process, const AllocationHistory& model,
   if (model.event_count() == 0) return steps;
   MarkedSteps marked = steps_from_marks(process, model, roles);
   steps.boundaries = std::move(marked.boundaries);
-  if (steps.boundaries.size() >= kLeastSteps) {
+  if (steps.boundaries.size() >= kLeastSteps || are_first_steps(model, roles, steps.boundaries)) {
     steps.source = StepSource::kMarks;
     steps.done_again = std::move(marked.done_again);
     steps.confidence = 1;

@@ -418,9 +418,9 @@ class Categorizer {
     ends.survived += outlives_step(a) ? 1U : 0U;
   }
   // Still alive at the end of the following step. Where the history ends before that, as most
-  // earlier blocks of the same line.
+  // earlier blocks of the same line; to the end, where there is no second step.
   bool outlives_step(const Allocation& a) {
-    if (steps_.count() == 0) return a.release == kNever;
+    if (steps_.count() < 2) return a.release == kNever;
     const uint32_t next = end_of_next_step(a);
     if (next != kNever) return a.release > next;
     const Ends& ends = ends_of(a.stack);

@@ -607,6 +607,28 @@ TEST(Steps, TheHistoryMayEndWithTheLastMarkedStep) {
   EXPECT_EQ(steps.count(), 3U);
 }
 
+// A run that dies in one of its first steps.
+TEST(Steps, FewMarksAreStepsIfTheSameModelFailsAfterThem) {
+  const auto died = [](int marks, int failing_line) {
+    return steps_told([&](Story& s) {
+      Looping program(s);
+      for (int i = 0; i < marks; ++i) {
+        const auto gradients = program.backward(program.forward(14), true);
+        program.optimizer(18);
+        s.optimizer_mark();
+        for (const uint64_t g : gradients) s.free(g);
+      }
+      if (failing_line != 0) program.forward(failing_line);
+      s.run_out(kMiB, 0, s.user(5));
+    });
+  };
+  EXPECT_EQ(died(1, 14).count(), 1U);
+  EXPECT_EQ(died(2, 14).count(), 2U);
+  EXPECT_EQ(died(2, 14).source, StepSource::kMarks);
+  EXPECT_EQ(died(1, 24).count(), 0U) << "of another model, with an optimizer of its own";
+  EXPECT_EQ(died(1, 0).count(), 0U) << "in the step of a second optimizer";
+}
+
 TEST(Steps, GrowthIsExactAndStopsWhenItStops) {
   const auto steps_of = [](int growing, int total) {
     const Trace trace([=](Story& s, uint32_t) {
