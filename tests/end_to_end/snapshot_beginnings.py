@@ -104,7 +104,7 @@ check_equal(peak["time_ns"], 12_000_000_000, "two devices: time of the peak")
 check_equal(devices(both)[1]["reserved_peak"]["bytes"], 40 * MiB, "two devices: reserved")
 
 # A note on holes compares numbers of one instant: 750 of 1400 MiB are in use when the most is
-# reserved (for 650 MiB), although 1000 MiB are in use later.
+# reserved (for 650 MiB). That 1000 MiB are in use later is said as well.
 holes = []
 for action, address, size in (
         ("segment_alloc", A, 700), ("alloc", A, 700), ("free_requested", A, 700),
@@ -118,7 +118,8 @@ end = [segment(0, A, 700 * MiB, [block(A, 100 * MiB, "active_allocated"),
                                  block(B + 650 * MiB, 50 * MiB, "inactive")])]
 found = [f for f in report(saved("holes", end, holes))["findings"] if f["id"] == "fragmentation"]
 check_equal([f["summary"] for f in found],
-            ["1.4 GiB reserved at the reserved peak for 750.0 MiB in use: 650.0 MiB is in holes"],
+            ["1.4 GiB reserved at the reserved peak for 750.0 MiB in use (1000.0 MiB at the "
+             "allocated peak): 650.0 MiB is in holes"],
             "holes of one instant")
 
 # Sizes of which one is smaller are shown with digits that differ.

@@ -39,8 +39,14 @@ bool is_wasteful(const DeviceEvidence& d, const MemoryState& state, size_t devic
 std::string summary_of(const DeviceEvidence& d, const MemoryState& state,
                        std::string_view instant) {
   if (!d.ran_out()) {
-    return fmt::format("{} reserved at the {} for {} in use: {} is in holes",
-                       size_text(state.totals.reserved), instant, size_text(state.totals.active),
+    // Little may be in use where most is reserved, as between training and validation.
+    const uint64_t used = state.totals.active;
+    const std::string most =
+        d.peak_bytes() <= used + used / 10
+            ? ""
+            : fmt::format(" ({} at the allocated peak)", size_text(d.peak_bytes()));
+    return fmt::format("{} reserved at the {} for {} in use{}: {} is in holes",
+                       size_text(state.totals.reserved), instant, size_text(used), most,
                        size_text(state.free_bytes()));
   }
   const FailedAllocation& failure = d.model->failures.back();
