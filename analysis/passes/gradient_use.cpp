@@ -235,13 +235,23 @@ class Search {
     std::vector<size_t> older;  // blocks of that size that are older than the history and stay
     size_t kept = 0;            // in the pass that keeps most
     size_t freed = 0;           // in the same
+    size_t freed_at_once = 0;   // of these, see is_freed_at_once
     bool ever_kept = false;     // in any pass
     bool of_activations = false;
 
-    // Besides a gradient, there is its parameter. Graphs that are retained from before the history
-    // are as many older blocks, in the sizes of activations.
-    bool can_be_added() const {
-      return freed != 0 && older.size() >= 2 * freed + kept && !of_activations;
+    // What is added to older gradients. Besides each of these, there is its parameter.
+    bool can_be_added() const { return fits(freed) && !of_activations; }
+    bool fits(size_t added) const { return added != 0 && older.size() >= 2 * added + kept; }
+    // Of which no gradient is ever kept. Graphs that are retained from before the history are as
+    // many older blocks, in the sizes of activations: there, only what is freed at once is added.
+    // A parameter that is trained has states as well, even if its gradient is set to zero.
+    bool is_unused() const {
+      const size_t added = of_activations ? freed_at_once : freed;
+      return fits(added) && !ever_kept && older.size() < 3 * added;
+    }
+    // If other sizes are unused: in one of activations, a sum of gradients also frees what it adds.
+    size_t unused_of_activations() const {
+      return of_activations && !ever_kept ? std::min(freed_at_once, older.size() / 2) : 0;
     }
     // As many as are kept, and their parameters, among others in the sizes of activations: the
     // parameters of another precision that autocast makes are such.
@@ -249,34 +259,57 @@ class Search {
   };
   using Sizes = std::map<uint64_t, OfSize>;
 
+  // Those that parameters have as well.
+  std::set<uint64_t> activation_sizes() const {
+    std::set<uint64_t> sizes;
+    for (size_t i = 0; i < all_.size(); ++i) {
+      if (all_.seeded(i) || roles_.of(all_.stack(i)) != StackRole::kForward) continue;
+      if (sizes_.contains(all_.asked_bytes(i))) sizes.insert(all_.asked_bytes(i));
+    }
+    return sizes;
+  }
+
   // The pass that keeps most: of micro-batches, the first one. The history may have begun in the
   // middle of the first.
-  const BackwardPass* most_kept() const {
+  const BackwardPass* most_kept(const std::set<uint64_t>& activations) const {
     const BackwardPass* most = nullptr;
     uint64_t most_bytes = 0;
     for (const BackwardPass& pass : passes_.subspan(1)) {
       uint64_t bytes = 0;
-      visit_gradients(pass, [&](size_t i, bool kept) { bytes += kept ? all_.block_bytes(i) : 0; });
-      if (bytes <= most_bytes) continue;
+      size_t count = 0;
+      bool stays = false;
+      visit_gradients(pass, [&](size_t i, bool kept) {
+        if (!kept) return;
+        bytes += all_.block_bytes(i);
+        ++count;
+        const bool freed_last =
+            all_.birth(i) == pass.last || activations.contains(all_.asked_bytes(i));
+        stays = stays || all_.release(i) >= pass.end || !freed_last;
+      });
+      // At its end, the pass itself frees the gradient of an activation, and what it adds last.
+      if (bytes <= most_bytes || (!stays && count < kLeastGradients)) continue;
       most = &pass;
       most_bytes = bytes;
     }
     return most;
   }
 
-  Sizes sizes_in(const BackwardPass& pass) const {
+  // Before anything else is allocated. The gradient of an activation is there until the next
+  // operation has computed another one from it.
+  bool is_freed_at_once(size_t i) const {
+    return i + 1 == all_.size() || all_.release(i) < all_.birth(i + 1);
+  }
+
+  Sizes sizes_in(const BackwardPass& pass, const std::set<uint64_t>& activations) const {
     Sizes sizes;
     for (size_t i = 0; i < all_.size() && all_.seeded(i); ++i) {
       if (stays(i)) sizes[all_.asked_bytes(i)].older.push_back(i);
     }
-    for (size_t i = 0; i < all_.size(); ++i) {
-      if (all_.seeded(i) || roles_.of(all_.stack(i)) != StackRole::kForward) continue;
-      const auto found = sizes.find(all_.asked_bytes(i));
-      if (found != sizes.end()) found->second.of_activations = true;
-    }
+    for (auto& [bytes, s] : sizes) s.of_activations = activations.contains(bytes);
     visit_gradients(pass, [&](size_t i, bool kept) {
       OfSize& s = sizes[all_.asked_bytes(i)];
       ++(kept ? s.kept : s.freed);
+      if (!kept && is_freed_at_once(i)) ++s.freed_at_once;
     });
     for (const BackwardPass& any : passes_) {
       visit_gradients(any, [&](size_t i, bool kept) {
@@ -287,20 +320,26 @@ class Search {
   }
 
   void find_added(GradientUse& found) const {
-    const BackwardPass* const pass = most_kept();
+    const std::set<uint64_t> activations = activation_sizes();
+    const BackwardPass* const pass = most_kept(activations);
     if (pass == nullptr) return;
-    const Sizes sizes = sizes_in(*pass);
+    const Sizes sizes = sizes_in(*pass, activations);
     const bool part = is_part_unused(sizes);
     if (!part && !is_copy_unused(sizes)) return;
     std::map<uint32_t, bool> births;
     visit_gradients(*pass, [&](size_t i, bool kept) {
       const OfSize& s = sizes.at(all_.asked_bytes(i));
-      if (kept || s.can_be_added()) births[all_.birth(i)] = !kept;
+      const bool added =
+          s.can_be_added() || (part && s.unused_of_activations() != 0 && is_freed_at_once(i));
+      if (kept || added) births[all_.birth(i)] = !kept;
     });
     // Two backward passes over one graph also add to every gradient, but the first frees nothing.
     if (!part && !frees_for_both(*pass, births)) return;
     for (const auto& [bytes, s] : sizes) {
-      const size_t count = s.can_be_added() ? s.freed : !part && s.can_hold_copy() ? s.kept : 0;
+      const size_t count = s.can_be_added()    ? s.freed
+                           : part              ? s.unused_of_activations()
+                           : s.can_hold_copy() ? s.kept
+                                               : 0;
       found.unused.insert(found.unused.end(), s.older.begin(),
                           s.older.begin() + static_cast<std::ptrdiff_t>(count));
     }
@@ -314,7 +353,7 @@ class Search {
     size_t large = 0;
     size_t small = 0;
     for (const auto& [bytes, s] : sizes) {
-      if (!s.can_be_added() || s.ever_kept) continue;
+      if (!s.is_unused()) continue;
       ++(bytes < kSmallParameter ? small : large);
     }
     return small != 0 && large != 0 && small + large >= kLeastSizes;

@@ -568,8 +568,15 @@ TEST(Causes, GradientsOfParametersWithStatesAreUsed) {
 }
 
 // The distillation above, in a history that began when the unused gradients were already there:
-// every pass adds to them. `frozen`: nothing is added, as in a part that needs no gradients.
-Trace recorded_late(bool frozen) {
+// every pass adds to them.
+enum class Body {
+  kUnused,
+  kFrozen,        // nothing is added, as in a part that needs no gradients
+  kZeroed,        // it is trained, with two states for each parameter
+  kLikeItsSizes,  // unused, and layers compute results in the sizes of its parameters
+};
+Trace recorded_late(Body body_is) {
+  const bool frozen = body_is == Body::kFrozen;
   constexpr std::array<uint64_t, 4> kHead = {2 * kMiB, 3 * kMiB, 8192, 12288};
   constexpr std::array<uint64_t, 5> kBody = {4 * kMiB, 5 * kMiB, 4096, 9 * kMiB, 6144};
   return Trace([=](Story& s, uint32_t) {
@@ -577,6 +584,9 @@ Trace recorded_late(bool frozen) {
       const std::string caller = "train train.py:10";
       Blocks body;
       for (int k = 0; k < 10; ++k) body.push_back(s.alloc(16 * kMiB, s.forward(1, caller)));
+      for (const uint64_t bytes : kBody) {
+        if (body_is == Body::kLikeItsSizes) s.free(s.alloc(bytes, s.forward(3, caller)));
+      }
       const uint64_t head = s.alloc(7 * kMiB, s.forward(2, caller));
       s.free(s.alloc(kScalar, s.user(11)));
       Blocks gradients;
@@ -593,13 +603,15 @@ Trace recorded_late(bool frozen) {
     }
     for (const uint64_t bytes : kHead) s.older_block(bytes);
     for (const uint64_t bytes : kBody) s.older_block(bytes);
-    if (frozen) return;
-    for (const uint64_t bytes : kBody) s.older_block(bytes);
+    const int others = frozen ? 0 : body_is == Body::kZeroed ? 3 : 1;
+    for (int k = 0; k < others; ++k) {
+      for (const uint64_t bytes : kBody) s.older_block(bytes);
+    }
   });
 }
 
 TEST(Causes, UnusedGradientsOlderThanTheHistory) {
-  const Trace late = recorded_late(false);
+  const Trace late = recorded_late(Body::kUnused);
   const Finding f = late.finding("unused_gradients");
   EXPECT_EQ(f.severity, kWarning);
   ASSERT_GE(f.evidence.size(), 3U);
@@ -612,7 +624,11 @@ TEST(Causes, UnusedGradientsOlderThanTheHistory) {
     if (c.category == Category::kParameter) parameters += c.bytes;
   }
   EXPECT_EQ(parameters, 23 * kMiB + 30720);  // once each
-  EXPECT_TRUE(recorded_late(true).finding("unused_gradients").id.empty());
+  EXPECT_TRUE(recorded_late(Body::kFrozen).finding("unused_gradients").id.empty());
+  EXPECT_TRUE(recorded_late(Body::kZeroed).finding("unused_gradients").id.empty());
+  const Finding like = recorded_late(Body::kLikeItsSizes).finding("unused_gradients");
+  ASSERT_EQ(like.severity, kWarning);
+  EXPECT_EQ(like.evidence[0].second, f.evidence[0].second);
 }
 
 // A teacher like the student, under autocast: the copies of weights that the forward pass makes in
