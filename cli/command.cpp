@@ -69,13 +69,15 @@ uint64_t name_traces(const std::vector<std::string>& files) {
 static std::string missing_ranks(const TraceModel& model) {
   std::set<uint64_t> ranks;
   uint64_t world = 0;
+  uint64_t nameless = 0;
   for (const ProcessModel& process : model.processes) {
+    nameless += process.info.source == Source::kNone;
     if (process.info.rank < 0) continue;
     ranks.insert(static_cast<uint64_t>(process.info.rank));
     world =
         std::max({world, process.info.world_size, static_cast<uint64_t>(process.info.rank) + 1});
   }
-  return note_on_missing_ranks(ranks, world);
+  return note_on_missing_ranks(ranks, world, nameless);
 }
 
 Result<LoadedTrace> load_with_progress(const std::string& path, FileNotes notes) {

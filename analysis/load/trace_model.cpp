@@ -104,6 +104,7 @@ class ProcessLoader {
     p.last_ns = last_ns;
     if (const Alignment* clock = reader_.alignment(id_); clock != nullptr) p.clock = *clock;
     p.names = Dictionary::load(reader_, decoder_, id_);
+    p.info.rank = -1;  // Without its row, it must not count as rank 0.
     const auto infos = collect<Process>(reader_, decoder_, id_);
     if (!infos.empty()) p.info = infos.back();  // the later one is more complete
     if (was_recorded_here(p.info, p.names)) {

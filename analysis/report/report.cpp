@@ -287,8 +287,7 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
     if (process.info.source == Source::kTorchSnapshot) report.kind = "torch-snapshot";
     if (options.rank && process.info.rank != *options.rank) continue;
     RankReport rank;
-    // Without its row (in a ring that cannot be read, for example) nothing is known of a process.
-    rank.rank = process.info.source == Source::kNone ? -1 : process.info.rank;
+    rank.rank = process.info.rank;
     rank.world_size = process.info.world_size;
     rank.host = process.names.string(process.info.host);
     rank.pid = process.info.pid;

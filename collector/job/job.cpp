@@ -36,16 +36,19 @@ std::string main_job(std::span<const JobMember> members) {
 void note_ranks(std::span<const JobMember> members, JobCheck& check) {
   std::map<uint64_t, uint64_t> seen;
   uint64_t world = 0;
+  uint64_t nameless = 0;
   for (size_t i = 0; i < members.size(); ++i) {
     const Process& info = members[i].facts->info;
-    if (check.foreign[i] || info.rank < 0) continue;
+    if (check.foreign[i]) continue;
+    nameless += info.source == Source::kNone;
+    if (info.rank < 0) continue;
     ++seen[static_cast<uint64_t>(info.rank)];
     // Snapshots do not tell the world's size, but a gap below their highest rank shows.
     world = std::max({world, info.world_size, static_cast<uint64_t>(info.rank) + 1});
   }
   std::set<uint64_t> ranks;
   for (const auto& [rank, times] : seen) ranks.insert(rank);
-  if (std::string note = note_on_missing_ranks(ranks, world); !note.empty()) {
+  if (std::string note = note_on_missing_ranks(ranks, world, nameless); !note.empty()) {
     check.ranks_missing = true;
     check.notes.push_back(std::move(note));
   }
@@ -73,15 +76,26 @@ std::string list_of_ranks(const std::vector<uint64_t>& ranks) {
   return text;
 }
 
-std::string note_on_missing_ranks(const std::set<uint64_t>& ranks, uint64_t world) {
+std::string note_on_missing_ranks(const std::set<uint64_t>& ranks, uint64_t world,
+                                  uint64_t nameless) {
   // A forged world size must not become a list of that length.
   constexpr uint64_t kLargestWorld = 1 << 20;
   std::vector<uint64_t> missing;
   for (uint64_t rank = 0; rank < std::min(world, kLargestWorld); ++rank) {
     if (!ranks.contains(rank)) missing.push_back(rank);
   }
-  if (missing.empty() || ranks.empty()) return "";
-  return fmt::format("{} of {} ranks missing: {}", missing.size(), world, list_of_ranks(missing));
+  if (ranks.empty()) return "";
+  std::string note;
+  if (!missing.empty()) {
+    note = fmt::format("{} of {} ranks missing: {}", missing.size(), world, list_of_ranks(missing));
+  }
+  if (nameless == 0) return note;
+  if (!note.empty()) note += "; ";
+  note += nameless == 1 ? "the rank of 1 process is lost with its damaged name"
+                        : fmt::format("the ranks of {} processes are lost with their damaged names",
+                                      nameless);
+  if (nameless == 1 && missing.size() == 1) note += ", it is probably the missing one";
+  return note;
 }
 
 std::string note_on_empty_trace(const std::string& path) {

@@ -34,8 +34,10 @@ JobCheck check_job(std::span<const JobMember> members);
 // "3", "3 and 5", "0-3, 7".
 std::string list_of_ranks(const std::vector<uint64_t>& ranks);
 
-// "1 of 4 ranks missing: 2"; empty if none is.
-std::string note_on_missing_ranks(const std::set<uint64_t>& ranks, uint64_t world);
+// "1 of 4 ranks missing: 2"; empty if none is. `nameless` is the number of processes whose rank is
+// lost, because the row that has it could not be read.
+std::string note_on_missing_ranks(const std::set<uint64_t>& ranks, uint64_t world,
+                                  uint64_t nameless);
 
 // A trace without a process. The first rows are written about a second after a recording begins.
 std::string note_on_empty_trace(const std::string& path);

@@ -11,6 +11,7 @@ import pathlib
 import pickle
 import re
 import shutil
+import struct
 import sys
 import tempfile
 
@@ -410,6 +411,21 @@ for path in (lacking, tmp / "lacking.tmk"):
           and "nothing" not in info, info)
     result = run("export", path, "--format", "csv", "-o", tmp / "tables")
     check_equal(result.stderr.count("ranks missing"), 1, f"{path.name}: {result.stderr}")
+# If the row with a rank is damaged, its events are those of no rank.
+status(0, "merge", RECORDED / "ranks" / "ddp4", "-o", tmp / "nameless.tmk")
+data, at = bytearray((tmp / "nameless.tmk").read_bytes()), 16
+while data[at:at + 4] == b"TMKF":
+    kind, _, stored, _, _, process = struct.unpack_from("<HHIIII", data, at + 4)
+    at += 56 + stored
+    if kind == 1 and process == 3:
+        data[at - 1] ^= 1
+(tmp / "nameless.tmk").write_bytes(data)
+nameless = report(tmp / "nameless.tmk")
+check_equal([r["rank"] for r in nameless["ranks"]], [0, 1, -1, 3, -1],
+            "the last is the launcher")
+check_equal([text for text in nameless["losses"] if "ranks missing" in text],
+            ["1 of 4 ranks missing: 2; the rank of 1 process is lost with its damaged name, it is "
+             "probably the missing one"], "nameless")
 # A rank that was restarted: its processes are told apart.
 def restarted(path, processes):
     trace = TraceFile()

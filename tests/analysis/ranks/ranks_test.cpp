@@ -3,8 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
+#include <set>
+
+#include "collector/job/merge.h"
 #include "collector/trace_source.h"
 #include "proto/read/nccl_kernels.h"
+#include "tests/support/memory_file.h"
 #include "tests/support/rank_trace.h"
 #include "tests/support/scratch_directory.h"
 
@@ -115,6 +121,45 @@ TEST_F(Ranks, ATruncatedTraceIsNotAWait) {
     write(made);
   }
   EXPECT_TRUE(compare_ranks(load()).stuck.empty());
+}
+
+// Each rank has one block of a size of its own, so that whose events a process has can be seen.
+TEST_F(Ranks, ADamagedByteGivesNoRankTheEventsOfAnother) {
+  RankTrace made;
+  made.world_size = 3;
+  made.collectives = 1;
+  made.events = 4;
+  for (made.rank = 0; made.rank < 3; ++made.rank) {
+    made.keeps_bytes = static_cast<uint64_t>(made.rank + 1) * kMiB;
+    write(made);
+  }
+  MergeOptions options;
+  options.inputs = {folder_.path()};
+  ScratchDirectory out;
+  options.output = out / "job.tmk";
+  ASSERT_TRUE(merge_traces(options).ok());
+  std::ifstream file(options.output, std::ios::binary);
+  std::vector<uint8_t> bytes{std::istreambuf_iterator<char>(file), {}};
+  ASSERT_GT(bytes.size(), 1000u);
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] ^= 0x20;
+    Result<TraceReader> reader = open_bytes_as_trace(bytes);
+    bytes[i] ^= 0x20;
+    if (!reader) continue;
+    const Result<TraceModel> model = load_trace({&*reader, 1});
+    if (!model) continue;
+    std::set<int64_t> ranks;
+    for (const ProcessModel& p : model->processes) {
+      if (p.info.rank < 0) continue;
+      EXPECT_TRUE(ranks.insert(p.info.rank).second) << "byte " << i;
+      for (const AllocationHistory& history : p.framework) {
+        EXPECT_LE(history.allocated_peak.bytes,
+                  static_cast<uint64_t>(p.info.rank + 1) * kMiB + 3 * 512)
+            << "byte " << i;
+        EXPECT_LE(history.event_count(), 5u) << "byte " << i;
+      }
+    }
+  }
 }
 
 TEST_F(Ranks, NcclBytesAreTheDriversSum) {
