@@ -93,6 +93,16 @@ int64_t device_of(CUcontext context, uint32_t number) {
   return device;
 }
 
+// The driver lists no contexts but the primary ones. That a program made one of its own before it
+// was attached to shows when it allocates there.
+void look_for_older_context(const CUpti_CallbackData& data, const DriverEvent& event) {
+  const int64_t device = device_of(data.context, data.contextUid);
+  if (!driver_objects().contexts.reveals_older(device)) return;
+  DriverEvent older = older_context(device, event.time_ns);
+  older.thread = event.thread;
+  recorder().record(older);
+}
+
 void record_out_of_memory(const DriverEvent& event) {
   OutOfMemory row{};
   row.time_ns = event.time_ns;
@@ -251,6 +261,9 @@ void leave_call(uint32_t id, const CUpti_CallbackData& data) {
   if (capture_thread.own_depth > 0) event.flags |= kDriverOwn;
   const Owner owner = call.call_class == CallClass::kTakes ? add_stack(event) : Owner::kUnknown;
   driver_objects().devices.note(event.device);
+  if (call.call_class == CallClass::kTakes && result == CUDA_SUCCESS) {
+    look_for_older_context(data, event);
+  }
   recorder().record(event);
   follow_up(call, event, owner);
   // A program may end before the next regular sample: take one now that includes its memory.

@@ -114,6 +114,16 @@ std::span<const uint32_t> watched_driver_calls() noexcept {
   return kWatchedIds;
 }
 
+DriverEvent older_context(int64_t device, int64_t time_ns) noexcept {
+  DriverEvent event{};
+  event.time_ns = time_ns;
+  event.device = device;
+  event.flags = kDriverSeeded;
+  event.operation = DriverOperation::kContextCreate;
+  event.kind = MemoryKind::kContext;
+  return event;
+}
+
 bool counts_from_enter(uint32_t id) noexcept {
   const Watched* watched = find_watched(id);
   return watched != nullptr && watched->from_enter;

@@ -46,6 +46,9 @@ struct DriverCall {
 // read only when `result` is success.
 DriverCall decode_driver_call(uint32_t id, const void* params, cuda::CUresult result) noexcept;
 
+// The row of a context that is older than the recording; without thread.
+DriverEvent older_context(int64_t device, int64_t time_ns) noexcept;
+
 // Whether the ENTER callback must store the time. Cheap: called on every ENTER.
 bool counts_from_enter(uint32_t id) noexcept;
 

@@ -67,6 +67,13 @@ void ContextTable::created(int64_t device) noexcept {
   live_[static_cast<size_t>(device)].fetch_add(1, std::memory_order_relaxed);
 }
 
+bool ContextTable::reveals_older(int64_t device) noexcept {
+  if (!valid_device(device)) return false;
+  auto& count = live_[static_cast<size_t>(device)];
+  uint32_t none = 0;
+  return count.load(std::memory_order_relaxed) == 0 && count.compare_exchange_strong(none, 1);
+}
+
 void ContextTable::destroyed(int64_t device) noexcept {
   if (!valid_device(device)) return;
   auto& count = live_[static_cast<size_t>(device)];

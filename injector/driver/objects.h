@@ -70,6 +70,9 @@ class ContextTable {
   // Number of contexts on a device.
   uint32_t live(int64_t device) const noexcept;
   void created(int64_t device) noexcept;
+  // A call ran in a context on this device. True if none was known there: it is older than the
+  // recording, and from now on known.
+  bool reveals_older(int64_t device) noexcept;
   void destroyed(int64_t device) noexcept;
   void clear() noexcept;
 

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "abi/cuda_functions.h"
+#include "injector/driver/events.h"
 #include "injector/driver/objects.h"
 #include "injector/process/own_scope.h"
 #include "injector/process/tool_thread.h"
@@ -349,13 +350,8 @@ void record_existing_contexts() noexcept {
     if ((devices >> device & 1) == 0) continue;
     driver_objects().devices.note(device);
     driver_objects().contexts.created(device);
-    DriverEvent event{};
-    event.time_ns = now_ns();
-    event.device = device;
+    DriverEvent event = older_context(device, now_ns());
     event.thread = current_thread();
-    event.flags = kDriverSeeded;
-    event.operation = DriverOperation::kContextCreate;
-    event.kind = MemoryKind::kContext;
     recorder().record(event);
   }
 }

@@ -26,7 +26,8 @@ bool driver_is_initialised() noexcept;
 // Bit mask of devices on which this process has a primary context.
 uint64_t devices_with_context() noexcept;
 
-// For a recording that begins late: existing contexts become rows marked as seeded.
+// For a recording that begins late: existing primary contexts become rows marked as seeded. Other
+// contexts show only when an allocation is made in them.
 void record_existing_contexts() noexcept;
 
 // One round: new devices get their Device row (and NVML handle), imports their size. Cheap when

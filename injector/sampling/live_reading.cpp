@@ -46,23 +46,25 @@ LiveReading g_reading;
 
 void read(void*) noexcept {
   g_reading.count = 0;
-  const uint64_t devices = driver_is_initialised() ? devices_with_context() : 0;
-  if (devices == 0) return;
+  if (!driver_is_initialised()) return;
+  const uint64_t devices = devices_with_context();
   const OwnScope own;
   NvmlLibrary nvml;
   nvml.open();
   for (int64_t device = 0; device < static_cast<int64_t>(kMaxDevices); ++device) {
     DeviceFacts facts;
-    if ((devices >> device & 1) == 0 || g_reading.count == g_reading.devices.size() ||
-        !ask_device(device, facts)) {
-      continue;
-    }
-    LiveDevice& live = g_reading.devices[g_reading.count++];
+    if (g_reading.count == g_reading.devices.size() || !ask_device(device, facts)) continue;
+    LiveDevice& live = g_reading.devices[g_reading.count];
     live = LiveDevice();
     live.ordinal = device;
     std::snprintf(live.name, sizeof live.name, "%s", facts.name);
     live.total_bytes = facts.total_bytes;
     ask_nvml(nvml, facts, live);
+    // The driver knows of primary contexts only; a context of another kind shows in NVML's list of
+    // processes, or when calls are recorded in it.
+    const bool used =
+        (devices >> device & 1) != 0 || live.process_known || driver_objects().devices.used(device);
+    if (used) ++g_reading.count;
   }
   nvml.close();
 }

@@ -26,6 +26,7 @@ class Driver {
   TIDEMARK_SAMPLE_CALL(cuDeviceGetCount);
   TIDEMARK_SAMPLE_CALL(cuDevicePrimaryCtxRetain);
   TIDEMARK_SAMPLE_CALL(cuDevicePrimaryCtxRelease_v2);
+  TIDEMARK_SAMPLE_CALL(cuCtxCreate_v2);
   TIDEMARK_SAMPLE_CALL(cuCtxSetCurrent);
   TIDEMARK_SAMPLE_CALL(cuCtxSynchronize);
   TIDEMARK_SAMPLE_CALL(cuStreamCreate);

@@ -268,6 +268,26 @@ class Attach(unittest.TestCase):
         self.assertEqual(ledger.get("unexplained", 0), 0)
         self.assertTrue(all(value >= 0 for value in ledger.values()), ledger)
 
+    def test_memory_in_a_context_of_the_programs_own_is_older_too(self):
+        host = self.started(ATTACH_OWN_CONTEXT="1")
+        host.say("alloc 300")
+        armed = host.ask("live")
+        self.assertEqual(armed["devices"], "1")
+        self.assertGreaterEqual(int(armed["d0_process"]), 300 * MIB)
+        host.ask("start", out=self.out)
+        host.say("alloc 50")
+        time.sleep(0.4)
+        self.assertEqual(int(host.ask("live")["d0_by_program"]), 50 * MIB)
+        trace = host.ask("stop")["trace"]
+        device = self.report(trace)[0]["ranks"][0]["devices"][0]
+        ledger = {line["owner"]: line["bytes"] for line in device["ledger_at_peak"]}
+        self.assertGreaterEqual(ledger["pre_attach"], 300 * MIB)
+        self.assertNotIn("context", ledger)
+        self.assertGreaterEqual(device["driver_before_recording_bytes"], 300 * MIB)
+        done = subprocess.run([TIDEMARK, "check", trace, "--max-peak", "100MiB"],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+        self.assertEqual(done.returncode, 2)
+
     def test_a_capture_ends_when_it_was_asked_to(self):
         host = self.started()
         host.ask("start", out=self.out, for_ms=200)

@@ -13,6 +13,8 @@
 //
 // Any other first line starts the work.
 //
+// With ATTACH_OWN_CONTEXT it makes a context of its own instead of using the primary one.
+//
 // Meanwhile THREADS threads work in identical rounds. At the end of stdin the program prints the
 // sum of a round, which must be the same for all, or fails.
 #include <dlfcn.h>
@@ -167,7 +169,12 @@ int obey(int threads) {
   }
   const Driver cu;
   cu.check(cu.cuInit(0), "cuInit");
-  CUcontext context = cu.use_device(0);
+  CUcontext context = nullptr;
+  if (std::getenv("ATTACH_OWN_CONTEXT") != nullptr) {
+    cu.check(cu.cuCtxCreate_v2(&context, 0, 0), "cuCtxCreate");
+  } else {
+    context = cu.use_device(0);
+  }
   std::atomic<uint64_t> sum{0};
   std::atomic<bool> differs{false};
   std::vector<std::thread> workers;
