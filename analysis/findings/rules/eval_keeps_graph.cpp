@@ -187,7 +187,9 @@ void find_eval_keeps_graph(const Evidence& evidence, std::vector<Finding>& out) 
          fmt::format(
              "run these passes under torch.no_grad() or inference_mode(){}: "
              "saves at least {}{}",
-             d.categories.has_backward ? "" : ", or keep only detached results (detach(), item())",
+             d.categories.has_backward || d.categories.graphs_end_with_pass
+                 ? ""
+                 : ", or keep only detached results (detach(), item())",
              size_text(saved), at_most_text(saved, at_most)),
          saved});
     out.push_back(std::move(f));

@@ -222,7 +222,9 @@ class Categorizer {
     keeps_graphs_ = steps_.count() != 0 && keeps_graphs();
     if (!out_.has_backward) {
       cache_.survey(made_sizes, workspaces_, known_.kept_sizes);
-      served_graphs_ = served_graphs(model_, roles_, in_module_, workspaces_);
+      ServedGraphs graphs = served_graphs(model_, roles_, in_module_, workspaces_);
+      served_graphs_ = std::move(graphs.stacks);
+      out_.graphs_end_with_pass = !graphs.outlive_passes;
     }
     keep_models();
   }

@@ -32,6 +32,7 @@ struct Categories {
   // Allocated in a forward pass and kept as if for a backward pass, but none happened in their
   // lifetime.
   std::vector<uint32_t> kept_without_backward;
+  bool graphs_end_with_pass = false;  // those of a program without a backward pass
   bool has_backward = false;
   bool has_optimizer = false;
 };

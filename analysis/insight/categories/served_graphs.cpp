@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -17,6 +18,7 @@ namespace {
 // or two more.
 constexpr size_t kLaterPasses = 3;
 constexpr size_t kLeastGraphs = 2;
+constexpr size_t kLeastLayers = 3;  // whose results of one line are alive
 
 // What a forward pass allocates in modules: rows of blocks, up to the next allocation elsewhere.
 struct Pass {
@@ -70,62 +72,112 @@ std::vector<Pass> passes_of(const AllocationHistory& model, const StackRoles& ro
   return passes;
 }
 
-using BytesByStack = std::unordered_map<uint32_t, uint64_t>;
-
-// What of a pass is alive at an event, if that is a graph; empty otherwise.
-BytesByStack graph_at(const AllocationHistory& model, const Pass& pass, uint32_t event) {
-  BytesByStack kept;
+// What of a pass is alive at an instant.
+struct Kept {
   size_t blocks = 0;
   uint64_t bytes = 0;
+  struct OfStack {
+    uint64_t bytes = 0;
+    size_t blocks = 0;
+  };
+  std::unordered_map<uint32_t, OfStack> stacks;
+
+  // Keys and values are the results of two lines.
+  bool is_of_two_lines() const {
+    uint64_t most = 0;
+    uint64_t second = 0;
+    for (const auto& [stack, of_stack] : stacks) {
+      second = std::max(second, std::min(most, of_stack.bytes));
+      most = std::max(most, of_stack.bytes);
+    }
+    return bytes - most - second < bytes / 10;
+  }
+};
+
+// What of a pass is alive at an event, if that is a graph.
+std::optional<Kept> graph_at(const AllocationHistory& model, const Pass& pass, uint32_t event) {
+  Kept kept;
   uint64_t all_bytes = 0;
   for (const uint32_t i : pass.rows) {
     const Allocation& a = model.allocations[i];
     all_bytes += a.block_bytes;
     if (!meets(a, event)) continue;
-    ++blocks;
-    bytes += a.block_bytes;
-    kept[a.stack] += a.block_bytes;
+    ++kept.blocks;
+    kept.bytes += a.block_bytes;
+    Kept::OfStack& of_stack = kept.stacks[a.stack];
+    of_stack.bytes += a.block_bytes;
+    ++of_stack.blocks;
   }
-  if (blocks < static_cast<size_t>(kGraph.blocks) || kept.size() < kGraph.stacks ||
-      2 * blocks < pass.rows.size() || 2 * bytes < all_bytes) {
-    return {};
+  if (kept.blocks < static_cast<size_t>(kGraph.blocks) || kept.stacks.size() < kGraph.stacks ||
+      2 * kept.blocks < pass.rows.size() || 2 * kept.bytes < all_bytes || kept.is_of_two_lines()) {
+    return std::nullopt;
   }
-  // Keys and values are the results of two lines.
-  uint64_t most = 0;
-  uint64_t second = 0;
-  for (const auto& [stack, of_stack] : kept) {
-    second = std::max(second, std::min(most, of_stack));
-    most = std::max(most, of_stack);
-  }
-  return bytes - most - second < bytes / 10 ? BytesByStack{} : kept;
+  return kept;
 }
+
+// A graph that is whole at the end of its pass, and freed afterwards. A function that has returned
+// keeps nothing without a graph: where the lines of a layer have run again, and again, their
+// earlier results are not variables any more. What an error freed, or nobody, may have waited for a
+// backward pass.
+std::optional<Kept> graph_at_its_end(const AllocationHistory& model, const Pass& pass) {
+  std::optional<Kept> kept = graph_at(model, pass, model.allocations.birth(pass.rows.back()));
+  if (!kept) return kept;
+  const uint32_t failed = model.failures.empty() ? kNever : model.failures.back().event;
+  const bool is_freed = std::all_of(pass.rows.begin(), pass.rows.end(), [&](uint32_t i) {
+    const uint32_t release = model.allocations.release(i);
+    return release != kNever && (pass.begin > failed || release <= failed);
+  });
+  if (!is_freed) return std::nullopt;
+  std::erase_if(kept->stacks, [](const auto& s) { return s.second.blocks < kLeastLayers; });
+  uint64_t of_layers = 0;
+  for (const auto& [stack, of_stack] : kept->stacks) of_layers += of_stack.bytes;
+  if (kept->stacks.size() < kGraph.stacks || 2 * of_layers < kept->bytes) return std::nullopt;
+  kept->bytes = of_layers;
+  return kept->is_of_two_lines() ? std::nullopt : kept;
+}
+
+// The graphs of the passes that one line of the program runs.
+struct OfLine {
+  size_t passes = 0;
+  size_t graphs = 0;
+  std::unordered_set<uint32_t> stacks;
+
+  void add(const std::optional<Kept>& kept) {
+    ++passes;
+    if (!kept) return;
+    ++graphs;
+    for (const auto& [stack, of_stack] : kept->stacks) stacks.insert(stack);
+  }
+  bool keeps_graphs() const { return graphs >= kLeastGraphs && 2 * graphs >= passes; }
+};
 
 }  // namespace
 
-std::unordered_set<uint32_t> served_graphs(const AllocationHistory& model, const StackRoles& roles,
-                                           const std::vector<bool>& in_module,
-                                           const std::unordered_set<uint32_t>& workspaces) {
-  struct OfLine {  // that calls the model
-    size_t passes = 0;
-    size_t graphs = 0;
-    std::unordered_set<uint32_t> stacks;
-  };
+ServedGraphs served_graphs(const AllocationHistory& model, const StackRoles& roles,
+                           const std::vector<bool>& in_module,
+                           const std::unordered_set<uint32_t>& workspaces) {
   const std::vector<Pass> passes = passes_of(model, roles, in_module, workspaces);
-  std::unordered_map<uint32_t, OfLine> lines;
-  for (size_t k = 0; k + kLaterPasses < passes.size(); ++k) {
+  struct Line {  // that calls the model
+    OfLine later;
+    OfLine at_end;
+  };
+  std::unordered_map<uint32_t, Line> lines;
+  for (size_t k = 0; k < passes.size(); ++k) {
     const Pass& pass = passes[k];
-    OfLine& line = lines[roles.caller_of(model.allocations.stack(pass.rows.front()))];
-    ++line.passes;
-    const BytesByStack kept = graph_at(model, pass, passes[k + kLaterPasses].begin);
-    line.graphs += kept.empty() ? 0U : 1U;
-    for (const auto& [stack, bytes] : kept) line.stacks.insert(stack);
+    Line& line = lines[roles.caller_of(model.allocations.stack(pass.rows.front()))];
+    if (k + kLaterPasses < passes.size()) {
+      line.later.add(graph_at(model, pass, passes[k + kLaterPasses].begin));
+    }
+    line.at_end.add(graph_at_its_end(model, pass));
   }
-  std::unordered_set<uint32_t> stacks;
+  ServedGraphs found;
   for (const auto& [caller, line] : lines) {
-    if (line.graphs < kLeastGraphs || 2 * line.graphs < line.passes) continue;
-    stacks.insert(line.stacks.begin(), line.stacks.end());
+    const bool later = line.later.keeps_graphs();
+    found.outlive_passes |= later;
+    const OfLine& graphs = later ? line.later : line.at_end;
+    if (graphs.keeps_graphs()) found.stacks.insert(graphs.stacks.begin(), graphs.stacks.end());
   }
-  return stacks;
+  return found;
 }
 
 }  // namespace tidemark

@@ -1,7 +1,7 @@
 // Graphs of a program without a backward pass: a server or a scorer that runs its model without
-// torch.no_grad() and keeps results. Without a graph, what a layer computes is freed within the
-// pass, but for outputs and the keys and values of a cache: these come from one or two lines of the
-// model and are the smaller part of what it allocates.
+// torch.no_grad(). Without a graph, what a layer computes is freed when the layer returns, but for
+// outputs and the keys and values of a cache: these come from one or two lines of the model and are
+// the smaller part of what it allocates.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,15 @@
 
 namespace tidemark {
 
-// Stacks of the model whose results most passes keep as a graph; empty: there are no graphs.
+struct ServedGraphs {
+  // Of the model, whose results most passes keep as a graph; empty: there are no graphs.
+  std::unordered_set<uint32_t> stacks;
+  bool outlive_passes = false;  // the program keeps results; else they end with their pass
+};
+
 // `in_module`: by stack. `workspaces`: by the events of their births.
-std::unordered_set<uint32_t> served_graphs(const AllocationHistory& model, const StackRoles& roles,
-                                           const std::vector<bool>& in_module,
-                                           const std::unordered_set<uint32_t>& workspaces);
+ServedGraphs served_graphs(const AllocationHistory& model, const StackRoles& roles,
+                           const std::vector<bool>& in_module,
+                           const std::unordered_set<uint32_t>& workspaces);
 
 }  // namespace tidemark

@@ -486,9 +486,9 @@ TEST(Validation, AServerWithoutNoGradWhosePassesFollowEachOther) {
           for (int operation = 0; operation < 6; ++operation) {
             blocks.push_back(s.alloc(4 * kMiB, s.forward(operation, line)));
           }
+          if (!keeps) free_all(s, blocks);
         }
-        if (!keeps) free_all(s, blocks);
-        cache.push_back(keeps ? blocks : Blocks{});
+        cache.push_back(blocks);
         if (cache.size() <= 8) continue;
         free_all(s, cache.front());
         cache.erase(cache.begin());
