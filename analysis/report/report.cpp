@@ -21,26 +21,35 @@ constexpr std::string_view kOomElsewhere =
     "no out-of-memory error was recorded on this device; at the time of the job's last one";
 
 // When memory last ran out on a device.
-std::optional<int64_t> last_error(const DeviceEvidence& d) {
+std::optional<int64_t> last_error(const ProcessModel& process, int64_t device) {
   std::optional<int64_t> last;
-  for (const FailedAllocation* f : driver_failures(*d.process, d.device)) {
+  for (const FailedAllocation* f : driver_failures(process, device)) {
     last = std::max(last.value_or(f->time_ns), f->time_ns);
   }
-  if (d.ran_out()) {
-    const int64_t time_ns = d.model->failures.back().time_ns;
+  const AllocationHistory* const model = process.framework_on(device);
+  if (model != nullptr && !model->failures.empty()) {
+    const int64_t time_ns = model->failures.back().time_ns;
     last = std::max(last.value_or(time_ns), time_ns);
   }
   return last;
 }
 
-// Ranks are compared at the error of one of them.
-void move_to_error_of_others(const std::vector<DeviceEvidence>& devices, const DeviceEvidence& d,
-                             int64_t start_ns, Instant& at) {
-  if (at.kind != Instant::Kind::kOom || last_error(d)) return;
+std::optional<int64_t> last_error(const ProcessModel& process) {
   std::optional<int64_t> last;
-  for (const DeviceEvidence& other : devices) {
+  for (const int64_t device : process.device_ordinals()) {
+    last = std::max(last, last_error(process, device));
+  }
+  return last;
+}
+
+// Ranks are compared at the error of one of them, whichever is described.
+void move_to_error_of_others(const TraceModel& trace, const DeviceEvidence& d, Instant& at) {
+  const int64_t start_ns = trace.start_ns;
+  if (at.kind != Instant::Kind::kOom || last_error(*d.process, d.device)) return;
+  std::optional<int64_t> last;
+  for (const ProcessModel& other : trace.processes) {
     // Until when a snapshot was recorded is not known, but all of its devices until the same time.
-    const bool known = !d.process->counters.empty() || other.process == d.process;
+    const bool known = !d.process->counters.empty() || &other == d.process;
     if (known) last = std::max(last, last_error(other));
   }
   if (!last) return;
@@ -285,6 +294,7 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
   bool has_instant = options.at.kind != Instant::Kind::kOom;
   for (const ProcessModel& process : model.processes) {
     if (process.info.source == Source::kTorchSnapshot) report.kind = "torch-snapshot";
+    has_instant |= last_error(process).has_value();
     if (options.rank && process.info.rank != *options.rank) continue;
     RankReport rank;
     rank.rank = process.info.rank;
@@ -297,7 +307,7 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
     report.events += memory_events(process);
     for (; next != evidence.devices.end() && next->process == &process; ++next) {
       ReportOptions here = options;
-      move_to_error_of_others(evidence.devices, *next, model.start_ns, here.at);
+      move_to_error_of_others(model, *next, here.at);
       rank.devices.push_back(device_report(*next, here, model.start_ns));
       DeviceReport& added = rank.devices.back();
       set_card_peak(added, used_peak_of_card(model, process, added.device));

@@ -30,6 +30,8 @@ check_equal(failed["ledger_at_peak"][0]["bytes"], failed["oom"][-1]["allocated_b
             "with what was allocated then")
 check("no out-of-memory error was recorded" in healthy["at_note"], "the other one says that it has none")
 check_equal(healthy["at_ns"], healthy["allocated_peak"]["time_ns"], "and is described at its peak")
+alone = report(job, "--at", "oom", "--rank", 0)["ranks"][0]["devices"][0]
+check_equal((alone["at_note"], alone["at_ns"]), (healthy["at_note"], healthy["at_ns"]), "alone, too")
 text = run("report", job, "--at", "oom").stdout
 check("no out-of-memory error was recorded on this device; at its peak" in text, "the text says so, too")
 page = tmp / "page.html"
