@@ -1,7 +1,6 @@
 #include "analysis/findings/causes/failed_for_holes.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "analysis/findings/causes/growing_step.h"
 #include "analysis/findings/causes/left_graphs.h"
@@ -18,8 +17,7 @@ bool failed_for_holes(const DeviceEvidence& d) {
   // The allocator asks for whole segments: with no holes at all, this one would not have fitted.
   if (totals.active + segment_bytes_for(failure.requested_bytes) > d.limit.bytes) return false;
   // Nor would the rest of a step that needs more than the ones before it.
-  const std::optional<GrowingStep> growing = growing_step(d);
-  if (growing && growing->needed_bytes > d.limit.bytes) return false;
+  if (outgrows_limit(d)) return false;
   const uint64_t holes = totals.reserved - std::min(totals.active, totals.reserved);
   if (holes >= totals.reserved / kMuch) return true;
   if (holes < totals.reserved / kHardlyAny || fails_for_what_was_left(d)) return false;

@@ -19,4 +19,8 @@ struct GrowingStep {
 // step to compare it with.
 std::optional<GrowingStep> growing_step(const DeviceEvidence& d);
 
+// Whether that step needs more than the limit; in a program without a backward pass, the pass of
+// the model in which the last request failed, compared with the largest before it.
+bool outgrows_limit(const DeviceEvidence& d);
+
 }  // namespace tidemark

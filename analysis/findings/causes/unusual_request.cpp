@@ -140,9 +140,14 @@ std::optional<UnusualRequest> unusual_request(const DeviceEvidence& d) {
   }
   if (found.stack == 0) return std::nullopt;
   found.saved_bytes = saved_if_usual(d, sizes, found.stack);
-  const bool matters = d.ran_out()
-                           ? d.roles->caller_of(d.model->failures.back().stack) == found.stack
-                           : found.saved_bytes >= d.peak_bytes() / 10;
+  if (!d.ran_out()) {
+    return found.saved_bytes >= d.peak_bytes() / 10 ? std::optional(found) : std::nullopt;
+  }
+  // What failed is part of it, or would have fitted without it: the logits of a long prompt are
+  // there when their softmax fails.
+  const FailedAllocation& failure = d.model->failures.back();
+  const bool matters =
+      d.roles->caller_of(failure.stack) == found.stack || found.bytes >= failure.requested_bytes;
   return matters ? std::optional(found) : std::nullopt;
 }
 

@@ -268,8 +268,7 @@ Cause find_cause(const Evidence& evidence, const DeviceEvidence& d, const Failed
 bool lets_it_go_on(const DeviceEvidence& d, const FailedAllocation& failure,
                    const MemoryTotals& totals, const Advice& settings) {
   if (failure.requested_bytes > d.limit.bytes) return false;
-  const std::optional<GrowingStep> growing = growing_step(d);
-  if (growing && growing->needed_bytes > d.limit.bytes) return false;
+  if (outgrows_limit(d)) return false;
   return !d.ends_at_failure() || d.peak_bytes() >= totals.active + failure.requested_bytes ||
          settings.saves_bytes >= totals.reserved / 10;
 }

@@ -420,10 +420,9 @@ const char* severity_of(const DeviceEvidence& d, const Operation& o) {
 }
 
 // One request of a server that makes the peak. If it failed, capacity says so.
-void find_unusual_request(const DeviceEvidence& d, std::vector<Finding>& out) {
-  if (d.ran_out() || d.has_room()) return;
-  const std::optional<UnusualRequest> request = unusual_request(d);
-  if (!request) return;
+void find_unusual_request(const DeviceEvidence& d, const std::optional<UnusualRequest>& request,
+                          std::vector<Finding>& out) {
+  if (!request || d.ran_out() || d.has_room()) return;
   Finding f = d.finding("one_operation_peak", d.is_tight() ? kWarning : kInfo,
                         unusual_text(*request) + ", and made the peak");
   f.evidence = {{"bytes", request->bytes},
@@ -445,6 +444,14 @@ bool is_outlier(const Operation& o, const DeviceEvidence& d) {
   if (o.other_stacks < kLeastStacks) return false;
   if (!most && o.usual_bytes < kOutlier * o.next_bytes) return false;
   return o.near <= o.near_others;  // layer by layer: that is what the program computes
+}
+
+// Whether an operation is large because its request is: it has grown with the others of its pass,
+// and is a small part of what usual requests need.
+bool is_of_request(const Operation& o, const UnusualRequest& request) {
+  const uint64_t others = o.all_bytes - std::min(o.all_bytes, o.bytes);
+  const uint64_t usual = o.blocks * request.usual_bytes;
+  return o.usual_bytes < kOutlier * o.next_bytes && usual < (others + usual) / 4;
 }
 
 // Whether a line always holds several blocks and replaces them all, as a batch of caches that is
@@ -485,11 +492,15 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
     if (d.model == nullptr || d.model->event_count() == 0) continue;
     const Search search(d);
     const Operation o = search.run();
-    if (!is_outlier(o, d) || is_rebuilt(*d.model, o.stack)) {
-      find_unusual_request(d, out);
+    const std::optional<UnusualRequest> request = unusual_request(d);
+    const bool outlier = is_outlier(o, d) && !is_rebuilt(*d.model, o.stack);
+    const Remedy remedy = outlier ? remedy_for(d.process->names, o.stacks) : Remedy::kSplit;
+    const bool unusual = outlier && request && d.roles->caller_of(o.stack) == request->stack;
+    if (!outlier || (unusual && remedy == Remedy::kSplit && is_of_request(o, *request) &&
+                     !failed_for_holes(d))) {
+      find_unusual_request(d, request, out);
       continue;
     }
-    const Remedy remedy = remedy_for(d.process->names, o.stacks);
     const double share = remedy == Remedy::kLoss ? 1 - 1 / kChunks : 1;
     Rehearsal without(*d.model);
     for (size_t i = 0; i < d.model->allocations.size(); ++i) {
@@ -516,6 +527,10 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
                             : fmt::format("{}: saves {}{}", text, o.failed ? "at least " : "about ",
                                           size_text(saved)),
                         saved});
+    if (unusual) {
+      f.summary += "; " + unusual_text(*request);
+      f.advice.push_back(bound_request(d, *request));
+    }
     out.push_back(std::move(f));
   }
 }

@@ -261,6 +261,29 @@ TEST(Operations, OneLongRequestDoesNotFit) {
   EXPECT_EQ(f.advice[0].action, "bound_request");
 }
 
+// The request that failed would have fitted without the holes, but not the rest of its pass.
+TEST(Operations, OneLongRequestDoesNotFailForHoles) {
+  const auto run = [](uint64_t length, uint64_t free_bytes) {
+    return Trace::on_card(2048 * kMiB, [=](Story& s, uint32_t) {
+      const std::string line = "prefill serve.py:22";
+      for (int i = 0; i < 20; ++i) s.alloc(20 * kMiB, s.setup());
+      for (uint64_t i = 0; i < 40; ++i) {
+        const uint64_t bytes = (i == 39 ? length : 20) * 2 * kMiB;
+        const uint64_t prompt = s.alloc(kMiB, s.user(5));
+        const uint64_t first = s.alloc(bytes, s.forward(1, line));
+        if (i == 39) return s.run_out(2 * bytes, free_bytes, s.forward(2, line));
+        const uint64_t second = s.alloc(2 * bytes, s.forward(2, line));
+        s.free(first);
+        s.free(s.alloc(2 * bytes, s.forward(3, line)));
+        s.free(second);
+        s.free(prompt);
+      }
+    });
+  };
+  EXPECT_EQ(run(100, 260 * kMiB).alarms(), (Ids{"capacity"}));
+  EXPECT_EQ(run(20, 40 * kMiB).alarms(), (Ids{"fragmentation"})) << "as long as others";
+}
+
 TEST(Operations, ARequestThatNeedsMoreThanEverythingElse) {
   const Trace trace([](Story& s, uint32_t) {
     for (int i = 0; i < 3; ++i) s.alloc(100 * kMiB, s.user(1));
