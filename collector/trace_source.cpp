@@ -1,6 +1,7 @@
 #include "collector/trace_source.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -104,17 +105,50 @@ void join_ranks(TraceSource& source) {
   if (!kept.empty()) source.readers = std::move(kept);
 }
 
+// Windows that were sealed have the names of the traces beside their folder.
+bool has_other_inputs(const fs::path& directory) {
+  std::error_code error;
+  const fs::directory_iterator entries(directory, error);
+  return !error && std::any_of(begin(entries), end(entries), [&](const fs::directory_entry& entry) {
+    const std::string name = entry.path().filename().string();
+    std::error_code unknown;
+    const bool sealed =
+        name.ends_with(".tmk") && fs::exists(directory.parent_path() / name, unknown);
+    return is_input_name(name) && !sealed;
+  });
+}
+
+std::string note_on_directories(std::vector<std::string> names) {
+  if (names.empty()) return "";
+  std::sort(names.begin(), names.end());
+  constexpr size_t kMostNamed = 3;
+  const size_t more = names.size() - std::min(names.size(), kMostNamed);
+  names.resize(names.size() - more);
+  return fmt::format("traces in sub-directories are not read: {}{}", fmt::join(names, ", "),
+                     more == 0 ? "" : fmt::format(" and {} more", more));
+}
+
 Result<TraceSource> open_directory(const std::string& path) {
   std::vector<std::string> files;
+  std::vector<std::string> directories;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
-    if (is_input_name(entry.path().filename().string())) files.push_back(entry.path().string());
+    const std::string name = entry.path().filename().string();
+    std::error_code unknown;
+    if (is_input_name(name)) {
+      files.push_back(entry.path().string());
+    } else if (entry.is_directory(unknown) && has_other_inputs(entry.path())) {
+      directories.push_back(name);
+    }
   }
   if (error) return Error{fmt::format("{}: {}", path, error.message())};
   if (files.empty()) {
     return Error{path + ": no trace (.tmk) and no snapshot (.pickle) in this directory"};
   }
-  return open_traces(std::move(files));
+  Result<TraceSource> source = open_traces(std::move(files));
+  const std::string note = note_on_directories(std::move(directories));
+  if (source && !note.empty()) source->warnings.push_back(note);
+  return source;
 }
 
 }  // namespace

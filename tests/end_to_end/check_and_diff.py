@@ -426,6 +426,15 @@ check_equal([r["rank"] for r in nameless["ranks"]], [0, 1, -1, 3, -1],
 check_equal([text for text in nameless["losses"] if "ranks missing" in text],
             ["1 of 4 ranks missing: 2; the rank of 1 process is lost with its damaged name, it is "
              "probably the missing one"], "nameless")
+# Sub-directories are not read, which is said unless they are copies that were sealed.
+mixed = tmp / "mixed"
+(mixed / "more").mkdir(parents=True)
+shutil.copy(SNAPSHOTS / "default.pickle.gz", mixed / "a.pickle.gz")
+shutil.copy(SNAPSHOTS / "oom_fraction.pickle.gz", mixed / "more" / "b.pickle.gz")
+check("traces in sub-directories are not read: more\n" in run("check", mixed).stderr, "a warning")
+shutil.copytree(RECORDED / "ranks" / "ddp2", tmp / "sealed")
+shutil.copytree(RECORDED / "ranks" / "ddp2", tmp / "sealed" / "oom-20260131-235959")
+check("sub-directories" not in run("check", tmp / "sealed").stderr, "no warning")
 # A rank that was restarted: its processes are told apart.
 def restarted(path, processes):
     trace = TraceFile()
