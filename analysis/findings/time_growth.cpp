@@ -208,7 +208,8 @@ uint64_t count_left(const AllocationHistory& model, const Span& span,
     LeftByStack left{stack, 0, line.held.size(),
                      *std::min_element(line.held.begin(), line.held.end())};
     for (const uint32_t i : line.held) {
-      freed.leave_out_from(blocks[i], blocks.birth(i) + life);
+      // What is older than the history was too old when it began.
+      freed.leave_out_from(blocks[i], blocks.birth(i) + (blocks.seeded(i) ? 0 : life));
       left.bytes += blocks.block_bytes(i);
     }
     if (!line.has_early()) line.freed.clear();

@@ -243,7 +243,7 @@ class Story {
   }
 
   // A block from before the recorded history, alive at its end, in a segment of its own.
-  void older_block(uint64_t bytes) {
+  void older_block(uint64_t bytes, uint32_t stack = 0) {
     bytes = (bytes + 511) / 512 * 512;
     segment_state(older_next_, bytes, 0);
     BlockState b{};
@@ -251,6 +251,7 @@ class Story {
     b.address = older_next_;
     b.size_bytes = bytes;
     b.requested_bytes = bytes;
+    b.stack = stack;
     b.condition = BlockCondition::kAllocated;
     writer_.append(b);
     older_next_ += uint64_t{1} << 30;

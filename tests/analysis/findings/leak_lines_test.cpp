@@ -412,4 +412,28 @@ TEST(LeakLines, ABacklogThatBeginsLate) {
   EXPECT_EQ(serving(arrive, backlog(140)).alarms(), Ids{});
 }
 
+// One request in four is never freed. Those from before the history would not have been there when
+// it began.
+TEST(LeakLines, OlderBlocksOfALineThatLeaksAreSavedFromTheBeginning) {
+  const Trace trace([](Story& s, uint32_t) {
+    const uint32_t line = s.stack({"append kv.py:33"});
+    std::vector<uint64_t> alive;
+    for (int i = 0; i < 4; ++i) s.alloc(20 * kMiB, s.setup());
+    for (int second = 0; second < 200; ++second) {
+      for (int i = 0; i < 4; ++i) s.free(s.alloc(8 * kMiB, s.forward(i, "serve serve.py:20")));
+      const uint64_t request = s.alloc(4 * kMiB, line);
+      if (second % 4 != 0) alive.push_back(request);
+      if (alive.size() > 9) {
+        s.free(alive.front());
+        alive.erase(alive.begin());
+      }
+    }
+    for (int i = 0; i < 100; ++i) s.older_block(4 * kMiB, line);
+  });
+  const Finding f = trace.finding("creep");
+  EXPECT_EQ(headline_of(f.frames), "append kv.py:33");
+  ASSERT_FALSE(f.advice.empty());
+  EXPECT_NEAR(static_cast<double>(f.advice[0].saves_bytes), 4.0 * 150 * kMiB, 4.0 * 6 * kMiB);
+}
+
 }  // namespace tidemark
