@@ -335,9 +335,8 @@ int run(const Options& options) {
   const bool only_findings = !max_peak && options.max_modules.empty() && options.baseline.empty();
   for (const Finding& f : failing_findings(*report, options.fail_on, only_findings)) {
     if (options.allow_oom && options.fail_on.empty() && tells_of_oom(f)) continue;
-    const std::string where = place_text(*report, f);
-    verdict.add(false,
-                fmt::format("{}{}{}: {}", f.id, where.empty() ? "" : " on ", where, f.summary));
+    const std::string text = placed_summary(*report, f);
+    verdict.add(false, fmt::format("{}{}{}", f.id, text != f.summary ? " on " : ": ", text));
   }
   if (verdict.good()) {
     if (Status complete = check_complete(*report, options); !complete) {

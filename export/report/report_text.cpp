@@ -99,9 +99,8 @@ class TextReport : StyledLines {
   void finding(const Finding& f) {
     const bool bad = f.severity == kError;
     line();
-    const std::string where = place_text(report_, f);
     line(bad ? red(f.id) : yellow(f.id));
-    wrapped("  ", 2, where.empty() ? f.summary : where + ": " + f.summary, 2);
+    wrapped("  ", 2, placed_summary(report_, f), 2);
     line_and_advice(f, 2);
   }
 

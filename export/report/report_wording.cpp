@@ -163,6 +163,12 @@ std::string place_text(const Report& report, const Finding& finding) {
   return text;
 }
 
+std::string placed_summary(const Report& report, const Finding& finding) {
+  const std::string place = place_text(report, finding);
+  if (place.empty() || finding.summary.starts_with(place + " ")) return finding.summary;
+  return place + ": " + finding.summary;
+}
+
 bool is_summarized(const Report& report) {
   return std::any_of(report.ranks.begin(), report.ranks.end(),
                      [](const RankReport& rank) { return !rank.detailed; });

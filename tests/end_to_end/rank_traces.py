@@ -54,6 +54,12 @@ job = TRACES / "guilty4"
 answer = report(job)
 imbalance = [f for f in answer["findings"] if f["id"] == "rank_imbalance"]
 check_equal([f["rank"] for f in imbalance], [2], "the guilty rank is named")
+capacity, = (f for f in answer["findings"] if f["id"] == "capacity")
+check_equal(capacity["advice"], [], "sharding only delays the error of what grows")
+text = run("report", job).stdout
+check("\n  rank 2 needs " in text and "\n  rank 2: memory grows " in text, text)
+text = run("check", job).stdout
+check("FAILED rank_imbalance: rank 2 needs " in text and "FAILED creep on rank 2: " in text, text)
 comparison = answer["rank_comparison"]
 check_equal(comparison["highest"]["rank"], 2, "it has the highest peak")
 check_equal(comparison["diverged"]["rank"], 2, "it left the others")

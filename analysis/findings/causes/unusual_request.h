@@ -15,7 +15,7 @@ struct UnusualRequest {
   uint64_t bytes = 0;        // of its largest block
   uint64_t usual_bytes = 0;  // of the same line's block in other requests: half are no larger
   uint64_t saved_bytes = 0;  // at the peak, had it been as large as those
-  uint64_t times() const { return bytes / usual_bytes; }
+  uint64_t times() const { return (bytes + usual_bytes / 2) / usual_bytes; }
 };
 
 // At the last error or, without one, at the allocated peak; none: what is there is nothing unusual.

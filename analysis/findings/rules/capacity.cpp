@@ -376,7 +376,7 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
       add(f.advice, mixed_precision(d));
       add(f.advice, checkpoint_layers(d));
     }
-    add(f.advice, shard_states(d));
+    if (!fails_for_what_was_left(d)) add(f.advice, shard_states(d));
     if (in_step) add(f.advice, fuse_optimizer(d));
     if (cause != Cause::kUnfinishedWeights) {
       add(f.advice, avoid_failure(d, evidence.devices.size()));
