@@ -96,7 +96,7 @@ Check check_recording(bool driver) {
     return {true, fmt::format("recording: a test program was recorded {} and read back", gpu), {}};
   }
   return {false, fmt::format("recording {}: {}", gpu, recorded.error().message),
-          driver ? "see whether nvidia-smi shows a usable GPU, and the lines above"
+          driver && has_sample() ? "see whether nvidia-smi shows a usable GPU, and the lines above"
                  : "install tidemark again"};
 }
 

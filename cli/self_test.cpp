@@ -72,14 +72,25 @@ Status check_recording(const std::string& directory) {
                            kPeakBytes)};
 }
 
+std::string sample_program() {
+  return find_part({"../lib/tidemark/leak", "samples/cuda/leak"});
+}
+std::string simulated_driver() {
+  return find_part({"../lib/tidemark/simgpu", "simgpu/lib"});
+}
+
 }  // namespace
+
+bool has_sample() {
+  return !sample_program().empty() && !simulated_driver().empty();
+}
 
 Status record_sample(bool simulated) {
   const Result<std::string> injector = find_injector();
   if (!injector) return injector.error();
-  const std::string program = find_part({"../lib/tidemark/leak", "samples/cuda/leak"});
-  const std::string driver = find_part({"../lib/tidemark/simgpu", "simgpu/lib"});
-  if (program.empty() || driver.empty()) {
+  const std::string program = sample_program();
+  const std::string driver = simulated_driver();
+  if (!has_sample()) {
     return Error{"lib/tidemark, which holds the test program, is missing from the installation"};
   }
   const Scratch scratch;

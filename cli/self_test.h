@@ -11,4 +11,7 @@ namespace tidemark::cli {
 // simulated one, and reads the recording back. An Error says which part failed.
 Status record_sample(bool simulated);
 
+// Whether the program and the simulated driver are installed.
+bool has_sample();
+
 }  // namespace tidemark::cli
