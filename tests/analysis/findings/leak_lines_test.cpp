@@ -436,4 +436,30 @@ TEST(LeakLines, OlderBlocksOfALineThatLeaksAreSavedFromTheBeginning) {
   EXPECT_NEAR(static_cast<double>(f.advice[0].saves_bytes), 4.0 * 150 * kMiB, 4.0 * 6 * kMiB);
 }
 
+// `keeps`: of which seconds a request is never freed.
+template <class Keeps>
+Trace forgetting(Keeps keeps) {
+  return Trace([=](Story& s, uint32_t) {
+    const uint32_t line = s.stack({"append kv.py:33"});
+    for (int i = 0; i < 4; ++i) s.alloc(20 * kMiB, s.setup());
+    for (int second = 0; second < 320; ++second) {
+      for (int i = 0; i < 4; ++i) s.free(s.alloc(8 * kMiB, s.forward(i, "serve serve.py:20")));
+      const uint64_t request = s.alloc(4 * kMiB, line);
+      if (!keeps(second)) s.free(request);
+    }
+  });
+}
+
+// By chance, nothing is left for a while. If that is the end, a cache may have been filled.
+TEST(LeakLines, ALeakThatPauses) {
+  const auto but_for = [](int first, int last) {
+    return forgetting(
+        [=](int second) { return second % 8 == 0 && (second < first || second >= last); });
+  };
+  EXPECT_EQ(but_for(0, 0).alarms(), (Ids{"creep"}));
+  EXPECT_EQ(but_for(195, 245).alarms(), (Ids{"creep"}));
+  EXPECT_EQ(but_for(115, 245).alarms(), Ids{}) << "too long a pause";
+  EXPECT_EQ(but_for(235, 320).alarms(), Ids{}) << "over";
+}
+
 }  // namespace tidemark
