@@ -217,7 +217,7 @@ class Attach(unittest.TestCase):
         # More threads than the buffer has chunks, and each holds one.
         host = self.started(128, TIDEMARK_BUFFER_MB="1")
         host.ask("start", out=self.out)
-        time.sleep(0.2)
+        self.assertTrue(wait_for(lambda: int(host.ask("live")["lost"]) > 0))
         ended = host.ask("stop")
         self.assertEqual(host.end()[1:], (0, ""))
         lost = int(ended["dropped"])
