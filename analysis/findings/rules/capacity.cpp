@@ -89,8 +89,12 @@ std::string summary_of(const DeviceEvidence& d, uint64_t requested, const Memory
   if (free < requested && size_text(free) == size_text(requested)) {
     return fmt::format("{}, {} more than is free ({})", request, size_text(requested - free), use);
   }
-  if (free < requested) return fmt::format("{}, {} free ({})", request, size_text(free), use);
   const uint64_t held = std::min(std::max(totals.reserved, in_use), limit);
+  if (free < requested) {
+    const std::string holes =
+        held > in_use ? fmt::format(", {} of it in holes", size_text(held - in_use)) : "";
+    return fmt::format("{}, {} free{} ({})", request, size_text(free), holes, use);
+  }
   const uint64_t segment = segment_bytes_for(requested);
   if (limit - held >= requested && limit - held < segment) {
     return fmt::format("{}, for which PyTorch asks the driver for a segment of {}; {} free ({})",
