@@ -238,10 +238,19 @@ class Search {
     size_t freed_at_once = 0;   // of these, see is_freed_at_once
     bool ever_kept = false;     // in any pass
     bool of_activations = false;
+    // Some are freed before as many are kept. Otherwise they may be those of a model that one step
+    // uses twice, which are added to the first ones and freed as well.
+    bool freed_first = false;
+
+    // Blocks of a parameter that is trained: itself, and with a model that is used twice, its two
+    // states, or one and a moving average.
+    size_t older_of_trained() const { return freed_first ? 1 : 3; }
 
     // What is added to older gradients. Besides each of these, there is its parameter.
     bool can_be_added() const { return fits(freed) && !of_activations; }
-    bool fits(size_t added) const { return added != 0 && older.size() >= 2 * added + kept; }
+    bool fits(size_t added) const {
+      return added != 0 && older.size() >= 2 * added + older_of_trained() * kept;
+    }
     // Of which no gradient is ever kept. Graphs that are retained from before the history are as
     // many older blocks, in the sizes of activations: there, only what is freed at once is added.
     // A parameter that is trained has states as well, even if its gradient is set to zero.
@@ -255,7 +264,9 @@ class Search {
     }
     // As many as are kept, and their parameters, among others in the sizes of activations: the
     // parameters of another precision that autocast makes are such.
-    bool can_hold_copy() const { return freed >= kept && older.size() >= 3 * kept; }
+    bool can_hold_copy() const {
+      return freed >= kept && older.size() >= (2 + older_of_trained()) * kept;
+    }
   };
   using Sizes = std::map<uint64_t, OfSize>;
 
@@ -309,6 +320,7 @@ class Search {
     visit_gradients(pass, [&](size_t i, bool kept) {
       OfSize& s = sizes[all_.asked_bytes(i)];
       ++(kept ? s.kept : s.freed);
+      s.freed_first = s.freed_first || s.freed > s.kept;
       if (!kept && is_freed_at_once(i)) ++s.freed_at_once;
     });
     for (const BackwardPass& any : passes_) {

@@ -632,10 +632,11 @@ TEST(Causes, UnusedGradientsOlderThanTheHistory) {
 }
 
 // A teacher like the student, under autocast: the copies of weights that the forward pass makes in
-// half precision have the size of another weight.
-TEST(Causes, GradientsOfATeacherOlderThanTheHistory) {
+// half precision have the size of another weight. `taught_first`: the gradients of the teacher come
+// first. `models`: blocks of each weight that are older than the history.
+Trace with_teacher(bool taught_first, int models) {
   constexpr std::array<uint64_t, 5> kWeights = {8 * kMiB, 6 * kMiB, 3 * kMiB, 8192, 12288};
-  const Trace late([=](Story& s, uint32_t) {
+  return Trace([=](Story& s, uint32_t) {
     for (int i = 0; i < 8; ++i) {
       std::array<Blocks, 2> kept;  // of student and teacher
       for (size_t who = 0; who < kept.size(); ++who) {
@@ -645,7 +646,7 @@ TEST(Causes, GradientsOfATeacherOlderThanTheHistory) {
       }
       s.free(s.alloc(kScalar, s.user(11)));
       Blocks gradients;
-      for (const bool taught : {true, false}) {
+      for (const bool taught : {taught_first, !taught_first}) {
         Blocks& activations = kept[taught ? 1 : 0];
         for (const uint64_t bytes : kWeights) {
           const uint64_t gradient = s.alloc(bytes, 0);
@@ -661,16 +662,26 @@ TEST(Causes, GradientsOfATeacherOlderThanTheHistory) {
       s.free(s.alloc(kMiB, s.optimizer("_single_tensor_sgd")));
       for (const uint64_t block : gradients) s.free(block);
     }
-    // Both models, the teacher's gradients, the optimizer's state.
-    for (int k = 0; k < 4; ++k) {
+    for (int k = 0; k < models; ++k) {
       for (const uint64_t bytes : kWeights) s.older_block(bytes);
     }
   });
-  const Finding f = late.finding("unused_gradients");
-  ASSERT_GE(f.evidence.size(), 3U);
-  EXPECT_EQ(f.evidence[0].second, 17 * kMiB + 20480);
-  ASSERT_FALSE(f.frames.empty());
-  EXPECT_EQ(f.frames.back(), "train train.py:20");
+}
+
+TEST(Causes, GradientsOfATeacherOlderThanTheHistory) {
+  // Both models, the teacher's gradients, and one or two states for each weight.
+  for (const Trace& late : {with_teacher(true, 4), with_teacher(true, 5), with_teacher(false, 5)}) {
+    const Finding f = late.finding("unused_gradients");
+    ASSERT_GE(f.evidence.size(), 3U);
+    EXPECT_EQ(f.evidence[0].second, 17 * kMiB + 20480);
+    ASSERT_FALSE(f.frames.empty());
+    EXPECT_EQ(f.frames.back(), "train train.py:20");
+  }
+  // Or one model that every step uses twice, with two states, and a moving average or none: its
+  // second gradients are added to the first.
+  for (const int models : {3, 4}) {
+    EXPECT_TRUE(with_teacher(false, models).finding("unused_gradients").id.empty()) << models;
+  }
 }
 
 // Everything that the model computes has one size but for a few small results.
