@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <optional>
 #include <set>
 #include <string>
@@ -60,32 +61,60 @@ bool is_growth(const RankComparison& ranks, const DeviceEvidence& d, uint64_t ex
   return bytes >= extra / 2;
 }
 
-// Whether most of the excess are more activations of the same sizes, of lines that the other rank
-// runs as well, and little else: more passes are waiting for their backward pass.
-bool holds_more_passes(const RankComparison& ranks, const DeviceEvidence& d, uint64_t extra) {
-  if (!d.categories.has_backward) return false;
+// The lines that allocate blocks of these categories.
+std::set<std::string> lines_of(const DeviceEvidence& d, std::initializer_list<Category> wanted) {
   std::set<uint32_t> stacks;
   for (size_t i = 0; i < d.categories.of.size(); ++i) {
-    if (d.categories.of[i] == Category::kActivation) stacks.insert(d.model->allocations.stack(i));
+    if (std::find(wanted.begin(), wanted.end(), d.categories.of[i]) != wanted.end()) {
+      stacks.insert(d.model->allocations.stack(i));
+    }
   }
   std::set<std::string> lines;
   for (const uint32_t stack : stacks) lines.insert(headline_of(d.process->names.stack_text(stack)));
+  return lines;
+}
+
+// More activations of the same sizes, of lines that the other rank runs as well.
+bool is_of_more_passes(const StackExcess& e) {
+  const auto size = e.bytes / std::max<uint64_t>(e.blocks, 1);
+  const auto usual = e.typical_bytes / std::max<uint64_t>(e.typical_blocks, 1);
+  return e.blocks > e.typical_blocks && size <= usual + usual / 8;
+}
+
+// Whether more passes are waiting for their backward pass, and little else makes the excess. Of
+// three and more stages, the first may have an embedding as well: more weights, with their
+// gradients and optimizer states. Ranks that share only the data have the same weights.
+bool holds_more_passes(const RankComparison& ranks, const DeviceEvidence& d, uint64_t extra) {
+  if (!d.categories.has_backward) return false;
+  const std::set<std::string> activations = lines_of(d, {Category::kActivation});
+  const std::set<std::string> weights = lines_of(d, {Category::kParameter});
+  const std::set<std::string> trained =
+      lines_of(d, {Category::kGradient, Category::kOptimizerState});
   uint64_t more = 0;
+  uint64_t heavier = 0;  // weights
+  uint64_t with_weights = 0;
   uint64_t other = 0;
   for (const StackExcess& e : ranks.stacks) {
     const uint64_t bytes = e.bytes - std::min(e.bytes, e.typical_bytes);
-    const auto size = e.bytes / std::max<uint64_t>(e.blocks, 1);
-    const auto usual = e.typical_bytes / std::max<uint64_t>(e.typical_blocks, 1);
-    const bool repeated = e.blocks > e.typical_blocks && size <= usual + usual / 8 &&
-                          lines.contains(headline_of(e.frames));
-    (repeated ? more : other) += bytes;
+    const std::string line = headline_of(e.frames);
+    if (is_of_more_passes(e) && activations.contains(line)) {
+      more += bytes;
+    } else if (weights.contains(line)) {
+      heavier += bytes;
+    } else {
+      (trained.contains(line) ? with_weights : other) += bytes;
+    }
   }
-  return more >= extra / 2 && other <= more / 4;
+  const uint64_t modules = heavier != 0 ? heavier + with_weights : 0;
+  if (modules == 0 || ranks.heights.size() == 2) {
+    return more >= extra / 2 && other + heavier + with_weights <= more / 4;
+  }
+  return more >= extra / 8 && more + modules >= extra / 2 && other <= (more + modules) / 4;
 }
 
 // Whether the ranks hold less and less, as the stages of a pipeline do: while a later stage works
-// on a micro-batch, an earlier one begins the next. The last stage also has the logits and the
-// loss.
+// on a micro-batch, an earlier one begins the next. The last stage also has the head, the
+// logits and the loss.
 bool fall_in_order(const RankComparison& ranks, uint64_t extra) {
   const std::vector<RankHeight>& heights = ranks.heights;
   if (ranks.highest.bytes - heights.front().bytes > extra / 8) return false;
