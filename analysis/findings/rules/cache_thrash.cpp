@@ -2,7 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <string_view>
+#include <utility>
 
 #include "analysis/findings/rules.h"
 #include "analysis/wording.h"
@@ -15,7 +18,10 @@ struct Thrash {
   uint64_t bursts = 0;  // of freed segments
   uint64_t given_back = 0;
   uint64_t taken_again = 0;
-  uint32_t stack = 0;  // of the last one
+  uint32_t stack = 0;         // of the last one
+  uint64_t for_requests = 0;  // of the bursts
+
+  bool is_for_requests() const { return for_requests > bursts / 2; }
 };
 
 // Where a model is loaded in place of another, that takes much longer than to reserve its memory.
@@ -24,8 +30,30 @@ bool is_for_weights(const StackRoles& roles, uint32_t stack) {
   return role == StackRole::kLoading || role == StackRole::kModuleSetUp;
 }
 
+// Tells the bursts that a request caused. It did not fit, so the allocator frees what it can with
+// the stack of the request, and reserves the segment with the same. Segments have that stack anyway
+// if they were reserved with it: freed by nobody known (context="alloc"), they keep their own.
+class Causes {
+ public:
+  void freed(const SegmentChange& change) {
+    const auto next = reserved_.upper_bound(change.address);
+    const bool own = next != reserved_.begin() && std::prev(next)->second == change.stack;
+    if (change.stack != 0 && !own) by_ = change.stack;
+  }
+  // Whether the segments freed last were freed for this one.
+  bool reserved(const SegmentChange& change) {
+    reserved_[change.address] = change.stack;
+    return std::exchange(by_, 0) == change.stack && change.stack != 0;
+  }
+
+ private:
+  std::map<uint64_t, uint32_t> reserved_;  // stack, by address
+  uint32_t by_ = 0;                        // stack that the last ones were freed with
+};
+
 Thrash thrash_of(const AllocationHistory& model, const StackRoles& roles) {
   Thrash t;
+  Causes causes;
   bool in_burst = false;
   uint64_t missing = 0;  // returned and not yet reserved again
   for (uint32_t e = 0; e < model.event_count(); ++e) {
@@ -38,10 +66,12 @@ Thrash thrash_of(const AllocationHistory& model, const StackRoles& roles) {
       t.given_back += change.size_bytes;
       missing += change.size_bytes;
       t.stack = change.stack;
+      causes.freed(change);
     } else {
       const uint64_t again = std::min(missing, change.size_bytes);
       if (!is_for_weights(roles, change.stack)) t.taken_again += again;
       missing -= again;
+      if (causes.reserved(change)) ++t.for_requests;
     }
   }
   return t;
@@ -63,8 +93,9 @@ void find_cache_thrash(const Evidence& evidence, std::vector<Finding>& out) {
     const uint64_t often = std::max<uint64_t>(3, d.steps.count() / 2);
     if (t.bursts < often || t.taken_again < d.model->reserved_peak.bytes) continue;
     // Segments are returned on request, or where the next one does not fit.
+    const bool fits = d.limit.bytes != 0 && d.has_room();
     const bool asked =
-        calls_empty_cache(d.process->names, t.stack) || (t.stack == 0 && d.has_room());
+        calls_empty_cache(d.process->names, t.stack) || (!t.is_for_requests() && fits);
     Finding f = d.finding(
         "cache_thrash", kWarning,
         fmt::format("the allocator returned its cache to the driver {} times and reserved {} of it "
@@ -81,7 +112,7 @@ void find_cache_thrash(const Evidence& evidence, std::vector<Finding>& out) {
                        "expandable_segments:True keeps that low",
                        0}
               : Advice{"make_room",
-                       t.stack != 0
+                       t.is_for_requests()
                            ? "the allocator empties its cache because the next segment does not "
                              "fit: lower the peak or raise the limit"
                            : "either the next segment does not fit (lower the peak or raise the "

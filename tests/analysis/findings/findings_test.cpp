@@ -480,14 +480,34 @@ TEST(Findings, CacheThrashNamesEmptyCache) {
   EXPECT_EQ(unnamed.finding("cache_thrash").advice[0].action, "remove_empty_cache");
   // With the stack of the request for which it was emptied, whatever the card seems to have.
   const Trace retries([](Story& s, uint32_t) {
-    Training t(s, {});
     for (int i = 0; i < 8; ++i) {
-      t.step();
+      const uint64_t hidden = s.alloc(400 * kMiB, s.forward(1));
+      s.free(s.alloc(200 * kMiB, s.forward(2)));
+      s.free(hidden);
       s.empty_cache(s.forward(1));
     }
   });
   EXPECT_EQ(retries.finding("cache_thrash").advice[0].action, "make_room");
   EXPECT_EQ(run(false).alarms(), Ids{});
+}
+
+// Where segments are freed with the stack that they were reserved with, that is no cause.
+TEST(Findings, CacheThrashWithoutStacksOfFrees) {
+  const auto tell = [](Story& s, uint32_t) {
+    for (int i = 0; i < 8; ++i) {
+      const uint64_t hidden = s.alloc(400 * kMiB, s.forward(1));
+      s.free(s.alloc(200 * kMiB, s.forward(1)));
+      s.free(hidden);
+      s.empty_cache(s.forward(1));
+    }
+  };
+  const Trace roomy(tell);
+  EXPECT_EQ(roomy.finding("cache_thrash").advice[0].action, "remove_empty_cache");
+  for (const uint64_t card : {uint64_t{0}, kGiB}) {  // not known, and nearly full
+    const Advice advice = Trace::on_card(card, tell).finding("cache_thrash").advice[0];
+    EXPECT_EQ(advice.action, "make_room");
+    EXPECT_NE(advice.detail.find("does not name who"), std::string::npos) << advice.detail;
+  }
 }
 
 // One model is dropped, with the cache, before another is loaded in its place.
