@@ -77,16 +77,26 @@ bool is_of_autotuning(std::string_view file) {
          has("triton/testing.py");
 }
 
-// What the frames of an operation call themselves, in PyTorch's words.
+std::string in_lower_case(std::string_view text) {
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return lower;
+}
+
+// What the frames of an operation call themselves, in PyTorch's words. A softmax is of attention
+// inside a layer of the program; outside, and in a loss, it is one over classes.
 Remedy remedy_for(const Dictionary& names, const std::vector<uint32_t>& stacks) {
   Remedy remedy = Remedy::kSplit;
   for (const uint32_t stack : stacks) {
+    bool softmax = false;
+    bool layer = false;
+    bool loss = false;
     for (const uint32_t frame : names.frames_of(stack)) {
       const Frame& f = names.frame(frame);
-      if (is_of_autotuning(names.string(f.file))) return Remedy::kAutotuning;
-      std::string function(names.string(f.function));
-      std::transform(function.begin(), function.end(), function.begin(),
-                     [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+      const std::string_view file = names.string(f.file);
+      if (is_of_autotuning(file)) return Remedy::kAutotuning;
+      const std::string function = in_lower_case(names.string(f.function));
       const auto has = [&](std::string_view part) {
         return function.find(part) != std::string::npos;
       };
@@ -95,13 +105,16 @@ Remedy remedy_for(const Dictionary& names, const std::vector<uint32_t>& stacks) 
         return Remedy::kLoss;
       }
       if (has("one_hot")) return Remedy::kOneHot;
+      if (has("attention") || has("attn")) remedy = Remedy::kAttention;
       // The program's own functions may be named after a loss.
-      const std::string_view file = names.string(f.file);
       const bool own = file.ends_with(".py") && file.find("torch/") == file.npos;
-      if (has("attention") || has("attn") || (has("softmax") && !own)) {
-        remedy = Remedy::kAttention;
-      }
+      softmax |= has("softmax") && !own;
+      layer |= has("forward") && own;
+      loss |= own &&
+              (has("loss") || has("criterion") ||
+               in_lower_case(file.substr(file.rfind('/') + 1)).find("loss") != std::string::npos);
     }
+    if (softmax && layer && !loss) remedy = Remedy::kAttention;
   }
   return remedy;
 }
@@ -154,7 +167,8 @@ std::string blocks_text(const Operation& o) {
 
 // Blocks that lines of the program make between two whole passes of the model and keep through the
 // next, several at a time: caches of its layers. A single one may be the last result, which is
-// there until its variable is set again.
+// there until its variable is set again. The same if a request fails before the next pass: a pool
+// that does not fit.
 class CarriedBlocks {
  public:
   explicit CarriedBlocks(const DeviceEvidence& d) {
@@ -172,6 +186,7 @@ class CarriedBlocks {
       const auto [line, is_first] = first_of.try_emplace(all.stack(i), i);
       if (!is_first) carried_[i] = carried_[line->second] = true;
     }
+    for (const FailedAllocation& failure : d.model->failures) find_pool(d, failure);
   }
 
   bool contains(size_t row) const { return row < carried_.size() && carried_[row]; }
@@ -199,6 +214,33 @@ class CarriedBlocks {
     std::erase_if(passes_, [&](const Pass& pass) { return 2 * pass.births < longest; });
   }
 
+  // Block after block of one shape, with nothing else in between, and all are there when the line
+  // of two of them asks for one more. A variable holds one result while the next is computed.
+  void find_pool(const DeviceEvidence& d, const FailedAllocation& failure) {
+    if (d.roles->of(failure.stack) != StackRole::kUser) return;
+    const AllocationColumns& all = d.model->allocations;
+    const size_t end = births_within(*d.model, 0, failure.event + 1).end;
+    size_t begin = end;
+    size_t of_line = 0;
+    for (; begin != 0; --begin) {
+      const size_t i = begin - 1;
+      if (d.roles->of(all.stack(i)) != StackRole::kUser || all.release(i) <= failure.event) break;
+      if (!of_one_shape(all.block_bytes(i), failure.requested_bytes)) break;
+      of_line += all.stack(i) == failure.stack ? 1U : 0U;
+    }
+    if (of_line < 2 || has_results(all, failure)) return;
+    for (size_t i = begin; i < end; ++i) carried_[i] = true;
+  }
+
+  // Whether the line of a request freed blocks before that were neither carried nor of a pool.
+  bool has_results(const AllocationColumns& all, const FailedAllocation& failure) const {
+    for (size_t i = 0; i < all.size() && all.birth(i) <= failure.event; ++i) {
+      const bool freed = all.release(i) <= failure.event;
+      if (freed && all.stack(i) == failure.stack && !all.seeded(i) && !carried_[i]) return true;
+    }
+    return false;
+  }
+
   std::vector<Pass> passes_;   // by the events of their first and last allocation
   std::vector<bool> carried_;  // per row
 };
@@ -206,9 +248,6 @@ class CarriedBlocks {
 class Search {
  public:
   explicit Search(const DeviceEvidence& d) : d_(d), carried_(d) {
-    if (d.ran_out() && is_of_operation(d.model->failures.back())) {
-      failure_ = &d.model->failures.back();
-    }
     for (const uint32_t i : d.categories.kept_without_backward) kept_.insert(i);
     first_pass_ = begin_of_first_pass(d);
     if (const std::optional<KeptOutputs> outputs = outputs_kept(d)) {
@@ -217,6 +256,9 @@ class Search {
     for (size_t i = 0; i < d.categories.of.size(); ++i) {
       if (d.categories.of[i] != Category::kParameter) continue;
       weights_.insert(d.model->allocations.block_bytes(i));
+    }
+    if (d.ran_out() && is_of_operation(d.model->failures.back())) {
+      failure_ = &d.model->failures.back();
     }
   }
 
@@ -273,10 +315,11 @@ class Search {
     if (d_.at_failure().allocated + failure.requested_bytes < d_.peak_bytes()) return false;
     const AllocationColumns& all = d_.model->allocations;
     for (size_t i = 0; i < all.size(); ++i) {
-      if (computes(role) && all.stack(i) == failure.stack) return true;
+      const bool of_line = computes(role) && all.stack(i) == failure.stack;
       const bool is_there =
           !all.seeded(i) && all.release(i) > failure.event && computes(d_.roles->of(all.stack(i)));
-      if (is_there && of_one_shape(failure.requested_bytes, all.block_bytes(i))) return true;
+      const bool of_shape = is_there && of_one_shape(failure.requested_bytes, all.block_bytes(i));
+      if ((of_line || of_shape) && is_computed(i)) return true;
     }
     return false;
   }

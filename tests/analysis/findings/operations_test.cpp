@@ -295,13 +295,15 @@ TEST(Operations, ARequestThatNeedsMoreThanEverythingElse) {
   EXPECT_NE(f.advice[0].detail.find("train.py:9"), std::string::npos) << f.advice[0].detail;
 }
 
+const Frames kLayer = {"forward model.py:40", "_call_impl torch/nn/modules/module.py:1"};
+
 // Scores of which one layer makes a softmax, by a function of the library or in C++.
-std::string advice_on_scores(const Frames& inner) {
+std::string advice_on_scores(const Frames& inner, const Frames& outer = kLayer) {
   const Trace trace([&](Story& s, uint32_t) {
     Training t(s, {});
     Frames frames = inner;
-    frames.insert(frames.end(), {"forward model.py:40", "_call_impl torch/nn/modules/module.py:1",
-                                 "train train.py:10"});
+    for (const std::string& frame : outer) frames.push_back(frame);
+    frames.push_back("train train.py:10");
     const uint32_t scores = s.stack(frames);
     for (int i = 0; i < 6; ++i) {
       Blocks kept = t.forward();
@@ -394,6 +396,78 @@ TEST(Operations, AttentionScoresNameTheFusedFunction) {
             std::string::npos);
   const std::string loss = advice_on_scores({"log_softmax " + kTorch + "nn/functional.py:2200"});
   EXPECT_NE(loss.find("cross entropy"), std::string::npos) << loss;
+}
+
+// A loss may take the softmax over classes.
+TEST(Operations, ASoftmaxAloneIsNotAttention) {
+  const auto is_of_attention = [](const Frames& outer) {
+    return advice_on_scores({"softmax " + kTorch + "nn/functional.py:2100"}, outer)
+        .starts_with("use torch.nn.functional.scaled_dot_product_attention");
+  };
+  const std::string call = "_call_impl torch/nn/modules/module.py:1";
+  EXPECT_TRUE(is_of_attention({"scores attend.py:3", "forward model.py:40", call}));
+  EXPECT_TRUE(is_of_attention({"attention model.py:3"}));
+  EXPECT_FALSE(is_of_attention({"overlap train.py:7"}));
+  EXPECT_FALSE(is_of_attention({"forward losses.py:7", call}));
+  EXPECT_FALSE(is_of_attention({"forward torch/nn/modules/activation.py:7", call, "f train.py:7"}));
+}
+
+// A server that makes a pool for keys and values after a pass that warms it up.
+TEST(Operations, APoolThatDoesNotFitIsNotAnOperation) {
+  const auto serve = [](int lines, int attempts) {
+    return Trace([=](Story& s, uint32_t) {
+      for (int i = 0; i < 4; ++i) s.alloc(20 * kMiB, s.setup());
+      for (int i = 0; i < 12; ++i)
+        s.free(s.alloc(2 * kMiB, s.forward(i % 6, "warm_up serve.py:6")));
+      for (int attempt = 0; attempt < attempts; ++attempt) {
+        Blocks pool;
+        for (int i = 0; i < 7; ++i) pool.push_back(s.alloc(128 * kMiB, s.user(40 + i % lines)));
+        s.run_out(128 * kMiB, 20 * kMiB, s.user(40 + 7 % lines));
+        for (const uint64_t block : pool) s.free(block);
+      }
+    });
+  };
+  for (const Trace& trace : {serve(1, 1), serve(2, 1), serve(1, 2)}) {
+    EXPECT_EQ(trace.finding("one_operation_peak").id, "");
+    EXPECT_EQ(trace.finding("capacity").id, "capacity");
+  }
+}
+
+// Lines whose results were freed before compute something, however many the last run makes.
+TEST(Operations, ResultsOfALineThatDoNotFitAreNoPool) {
+  const auto serve = [](uint64_t results) {
+    return Trace([=](Story& s, uint32_t) {
+      for (int i = 0; i < 4; ++i) s.alloc(20 * kMiB, s.setup());
+      for (int request = 0; request < 6; ++request) {
+        for (int i = 0; i < 12; ++i) s.free(s.alloc(2 * kMiB, s.forward(i % 6)));
+        Blocks scores;
+        for (uint64_t i = 0; i < results; ++i) {
+          scores.push_back(s.alloc((request == 5 ? 512 : 128) * kMiB, s.user(40)));
+        }
+        if (request == 5) return s.run_out(512 * kMiB, 20 * kMiB, s.user(40));
+        for (const uint64_t block : scores) s.free(block);
+      }
+    });
+  };
+  EXPECT_EQ(serve(1).finding("one_operation_peak").severity, kError);
+  EXPECT_EQ(serve(3).finding("one_operation_peak").severity, kError);
+}
+
+// A buffer that stays through many passes, and is replaced by a larger one when it is full.
+TEST(Operations, ABufferThatGrowsIsNotAnOperation) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 4; ++i) s.alloc(20 * kMiB, s.setup());
+    uint64_t buffer = s.alloc(128 * kMiB, s.user(52));
+    for (const uint64_t size : {256U, 512U, 1024U}) {
+      for (int i = 0; i < 240; ++i) s.free(s.alloc(2 * kMiB, s.forward(i % 6)));
+      if (size == 1024) return s.run_out(size * kMiB, 20 * kMiB, s.user(52));
+      const uint64_t larger = s.alloc(size * kMiB, s.user(52));
+      s.free(buffer);
+      buffer = larger;
+    }
+  });
+  EXPECT_EQ(trace.finding("one_operation_peak").id, "");
+  EXPECT_EQ(trace.finding("capacity").id, "capacity");
 }
 
 // A search that keeps the best beams copies the caches of all layers between two passes. A result
