@@ -68,7 +68,7 @@ void ContextTable::created(int64_t device) noexcept {
 }
 
 bool ContextTable::reveals_older(int64_t device) noexcept {
-  if (!valid_device(device)) return false;
+  if (!began_late_.load(std::memory_order_relaxed) || !valid_device(device)) return false;
   auto& count = live_[static_cast<size_t>(device)];
   uint32_t none = 0;
   return count.load(std::memory_order_relaxed) == 0 && count.compare_exchange_strong(none, 1);
@@ -83,6 +83,7 @@ void ContextTable::destroyed(int64_t device) noexcept {
 }
 
 void ContextTable::clear() noexcept {
+  began_late_.store(false, std::memory_order_relaxed);
   for (auto& entry : entries_) entry.store(0);
   for (auto& count : live_) count.store(0);
 }

@@ -70,8 +70,10 @@ class ContextTable {
   // Number of contexts on a device.
   uint32_t live(int64_t device) const noexcept;
   void created(int64_t device) noexcept;
-  // A call ran in a context on this device. True if none was known there: it is older than the
-  // recording, and from now on known.
+  // The recording began in a program that was running: contexts may be older.
+  void expect_older() noexcept { began_late_.store(true, std::memory_order_relaxed); }
+  // A call ran in a context on this device. True if contexts may be older than the recording and
+  // none was known there: this one is, and from now on it is known.
   bool reveals_older(int64_t device) noexcept;
   void destroyed(int64_t device) noexcept;
   void clear() noexcept;
@@ -79,6 +81,7 @@ class ContextTable {
  private:
   static constexpr size_t kEntries = 256;
   std::array<std::atomic<uint64_t>, kEntries> entries_{};  // context << 32 | device + 1
+  std::atomic<bool> began_late_{false};
   std::array<std::atomic<uint32_t>, kMaxDevices> live_{};
 };
 

@@ -345,6 +345,7 @@ bool ask_device(int64_t ordinal, DeviceFacts& out) noexcept {
 }
 
 void record_existing_contexts() noexcept {
+  driver_objects().contexts.expect_older();
   const uint64_t devices = devices_with_context();
   for (int64_t device = 0; device < static_cast<int64_t>(kMaxDevices); ++device) {
     if ((devices >> device & 1) == 0) continue;
