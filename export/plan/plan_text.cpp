@@ -73,12 +73,17 @@ class TextPlan : StyledLines {
       line("  card      not known: give its size with --card SIZE");
       return;
     }
-    const std::string room = d.card_bytes == 0 ? fmt::format("limit {}", size_text(d.capacity))
-                             : d.card_bytes == d.capacity
-                                 ? size_text(d.card_bytes)
-                                 : fmt::format("{}, of which {} for PyTorch",
-                                               size_text(d.card_bytes), size_text(d.capacity));
-    line(styled("  card      {}: {}", room, verdict(d, o)));
+    line(styled("  card      {}: {}", room_text(d), verdict(d, o)));
+  }
+
+  static std::string room_text(const PlanDevice& d) {
+    if (d.card_bytes == 0) return fmt::format("limit {}", size_text(d.capacity));
+    if (d.card_bytes == d.capacity) return size_text(d.card_bytes);
+    const bool read = d.other_bytes != 0 && !d.assumes_other;
+    return fmt::format(
+        "{}, of which {} for PyTorch{}", size_text(d.card_bytes), size_text(d.capacity),
+        read ? fmt::format(" (CUDA and others held {} in the recording)", size_text(d.other_bytes))
+             : "");
   }
 
   StyledText verdict(const PlanDevice& d, const PlanOutcome& o) {
