@@ -470,6 +470,23 @@ TEST_F(MomentPanels, BlocksThatLiveThroughAllSteps) {
   EXPECT_TRUE(reads("", "The trace does not have two steps.")) << read_window("");
 }
 
+TEST_F(MomentPanels, ASearchSaysHowManyBlocksItFinds) {
+  shell_->set_model(told_model([](Story& s) {
+    for (int i = 0; i < 3; ++i) s.alloc(10 * kMiB, s.user(7));
+    s.alloc(50 * kMiB, s.user(8));
+  }));
+  selection().highlights.search = "train.py:7";
+  show("tables:allocations");
+  EXPECT_TRUE(reads("", "3 blocks found at the cursor, 30.0 MiB")) << read_window("");
+  const uint32_t first = model().lanes[0].memory->allocations[0].birth;
+  selection().set_event(model(), 0, first);
+  frame(4);
+  EXPECT_TRUE(reads("", "1 block found at the cursor, 10.0 MiB")) << read_window("");
+  selection().highlights.search.clear();
+  frame(4);
+  EXPECT_FALSE(reads("", "found at the cursor")) << "all of them";
+}
+
 // 40 MiB are free for the stream of the request, and 60 MiB for another one.
 TEST_F(MomentPanels, TheMapShowsTheRequestThatFailed) {
   shell_->set_model(told_model([](Story& s) {

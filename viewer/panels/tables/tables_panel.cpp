@@ -189,6 +189,11 @@ void TablesPanel::wish_allocations(const Model& model, Selection& selection, siz
 void TablesPanel::draw_allocations(const Model& model, Selection& selection) {
   const std::optional<AllSteps> through =
       draw_lasting_choice(model, model.lanes[selection.cursor.lane()]);
+  const AllocationRows& last = allocations_.value();
+  if (!through && !selection.highlights.search.empty() && last.model == &model) {
+    text_dim(fmt::format("{} found at the cursor, {}", counted(last.rows.size(), "block"),
+                         size_text(last.bytes)));
+  }
   if (!ImGui::BeginTable("##allocations", 6, kTableFlags)) return;
   ImGui::TableSetupColumn("size", kFirst, px(84));
   ImGui::TableSetupColumn("requested", kNumber, px(84));
