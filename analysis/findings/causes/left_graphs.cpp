@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "analysis/findings/causes/kept_by_error.h"
 #include "analysis/findings/causes/past_graphs.h"
 #include "analysis/findings/growth.h"
 #include "analysis/findings/kept_outputs.h"
@@ -55,9 +56,10 @@ std::optional<LeftGraphs> graphs_left_at_failure(const DeviceEvidence& d) {
 }
 
 bool fails_for_what_was_left(const DeviceEvidence& d) {
-  return d.ran_out() && (d.fails_for_kept_graph() || grows(d) || growth_over_time(d) ||
-                         graphs_left_at_failure(d) || fails_for_past_graph(d) ||
-                         (d.fails_in_validation() && outputs_kept(d)));
+  return d.ran_out() &&
+         (d.fails_for_kept_graph() || grows(d) || growth_over_time(d) ||
+          graphs_left_at_failure(d) || fails_for_past_graph(d) || fails_for_earlier_error(d) ||
+          (d.fails_in_validation() && outputs_kept(d)));
 }
 
 }  // namespace tidemark

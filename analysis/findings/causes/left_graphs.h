@@ -19,8 +19,8 @@ struct LeftGraphs {
 // out; nothing if there are none.
 std::optional<LeftGraphs> graphs_left_at_failure(const DeviceEvidence& d);
 
-// Whether memory ran out because of what past steps left, or a validation: advice that makes a
-// training step smaller would only delay the error.
+// Whether memory ran out because of what past steps, failed ones or a validation left: advice for a
+// smaller training step would only delay the error.
 bool fails_for_what_was_left(const DeviceEvidence& d);
 
 }  // namespace tidemark

@@ -128,29 +128,6 @@ std::optional<Advice> split_request(const DeviceEvidence& d, const FailedAllocat
                 0};
 }
 
-// An exception holds the frames it came through, and these what the step had computed: a second try
-// inside its handler needs the memory twice.
-std::optional<Advice> release_failed_try(const DeviceEvidence& d) {
-  const auto& failures = d.model->failures;
-  if (failures.size() < 2 || d.backward_passes.empty()) return std::nullopt;
-  const uint32_t last = failures.back().event;
-  const uint32_t before = failures[failures.size() - 2].event;
-  const uint32_t trained = d.backward_passes.back().last;
-  if (trained > before) return std::nullopt;
-  uint64_t bytes = 0;
-  for (const Allocation& a : d.model->allocations) {
-    const bool is_of_try = a.birth > trained && a.birth <= before && a.release > last;
-    if (is_of_try && d.roles->of(a.stack) == StackRole::kForward) bytes += a.block_bytes;
-  }
-  if (bytes < failures.back().requested_bytes || bytes < d.peak_bytes() / 20) return std::nullopt;
-  return Advice{"release_failed_try",
-                fmt::format("the step failed before and was tried again while what the first try "
-                            "computed was still held, as by its exception: try again after the "
-                            "except block, not in it: frees {}",
-                            size_text(bytes)),
-                bytes};
-}
-
 // What is neither free nor PyTorch's, nor anything else of this process or of others in the trace.
 uint64_t held_by_others(const Evidence& evidence, const DeviceEvidence& d, int64_t time_ns) {
   if (d.limit.source != LimitSource::kDriver) return 0;
@@ -370,7 +347,6 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
     add_siblings(evidence, d, failure.time_ns, f);
     f.frames = d.process->names.stack_text(failure.stack);
     add(f.advice, split_request(d, failure, totals, f.frames));
-    add(f.advice, release_failed_try(d));
     add_what_else_is_known(d, f);
     const Cause cause = find_cause(evidence, d, failure, f);
     // What lowers the highest instant of a step does not help a request between two steps.

@@ -296,6 +296,60 @@ TEST(OutOfMemory, WhatAStoredExceptionKeeps) {
   EXPECT_TRUE(run(true, false, 30).finding("kept_by_error").id.empty()) << "freed in time";
 }
 
+// A batch that is too large, and the next one of the usual size.
+enum class Afterwards { kStored, kFreed, kSamePass, kAccumulated };
+
+Trace usual_batch_fails(Afterwards afterwards, int steps) {
+  return Trace::on_card(1024 * kMiB, [=](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < steps; ++i) t.step();
+    if (afterwards == Afterwards::kAccumulated) {
+      for (int i = 0; i < 2; ++i) {
+        s.alloc(4 * kMiB, s.user(8));
+        t.forward(1);
+      }
+    }
+    const uint64_t input = s.alloc(24 * kMiB, s.user(8));
+    const std::vector<uint64_t> kept = t.forward(4);
+    s.run_out(128 * kMiB, 100 * kMiB, s.forward(6));
+    if (afterwards == Afterwards::kFreed || afterwards == Afterwards::kAccumulated) {
+      for (const uint64_t block : kept) s.free(block);
+    }
+    if (afterwards == Afterwards::kSamePass) {
+      for (int i = 0; i < 6; ++i) s.alloc(8 * kMiB, s.forward(7));
+    } else {
+      s.alloc(4 * kMiB, s.user(8));
+      s.free(input);
+      t.forward(1);
+    }
+    s.run_out(32 * kMiB, 10 * kMiB, s.forward(6));
+  });
+}
+
+TEST(OutOfMemory, ABatchOfTheUsualSizeAfterAStoredException) {
+  for (const int steps : {1, 2, 8}) {
+    const Trace trace = usual_batch_fails(Afterwards::kStored, steps);
+    const Report report = trace.report();
+    const Finding& f = report.findings.front();
+    EXPECT_EQ(f.id, "kept_by_error");
+    EXPECT_EQ(f.severity, kError);
+    EXPECT_EQ(f.evidence.at(0).second, 6 * 80 * kMiB);
+    EXPECT_NE(f.summary.find("480.0 MiB of an earlier pass"), std::string::npos) << f.summary;
+    EXPECT_NE(f.summary.find("a request for 128.0 MiB had failed"), std::string::npos) << f.summary;
+    EXPECT_EQ(headline_of(f.frames), "train train.py:10");
+    EXPECT_EQ(f.advice.at(0).saves_bytes, 6 * 80 * kMiB);
+    EXPECT_EQ(advice_of(trace.finding("capacity"), "halve_batch"), nullptr);
+  }
+}
+
+TEST(OutOfMemory, WhatNoExceptionKeeps) {
+  for (const Afterwards afterwards :
+       {Afterwards::kFreed, Afterwards::kSamePass, Afterwards::kAccumulated}) {
+    const Trace trace = usual_batch_fails(afterwards, 8);
+    EXPECT_TRUE(trace.finding("kept_by_error").id.empty());
+  }
+}
+
 // What the rest of the step that was given up needs is not known: nothing is promised for it.
 TEST(OutOfMemory, HalfTheBatchOfAStepThatWasGivenUp) {
   const auto advice = [](int steps, const char* finding) {
@@ -324,7 +378,7 @@ TEST(OutOfMemory, HalfTheBatchOfAStepThatWasGivenUp) {
 // The first try is still held by the exception when the second, at another line, fails as well.
 TEST(OutOfMemory, AStepThatIsTriedAgainIsNoValidation) {
   const auto tried = [](bool tried_before) {
-    const Trace trace([tried_before](Story& s, uint32_t) {
+    return Trace([tried_before](Story& s, uint32_t) {
       Training t(s, {});
       for (int i = 0; i < 6; ++i) t.step();
       if (tried_before) {
@@ -334,14 +388,14 @@ TEST(OutOfMemory, AStepThatIsTriedAgainIsNoValidation) {
       for (int i = 0; i < 6; ++i) s.alloc(8 * kMiB, s.forward(i, "main train.py:121"));
       s.run_out((tried_before ? 16 : 256) * kMiB, 10 * kMiB, s.forward(1, "main train.py:121"));
     });
-    return trace.finding("capacity");
   };
-  const Finding again = tried(true);
-  EXPECT_EQ(again.summary.find("validation"), std::string::npos) << again.summary;
-  EXPECT_NE(advice_of(again, "release_failed_try"), nullptr);
-  const Finding once = tried(false);
-  EXPECT_NE(once.summary.find("validation"), std::string::npos) << once.summary;
-  EXPECT_EQ(advice_of(once, "release_failed_try"), nullptr);
+  const Trace again = tried(true);
+  EXPECT_EQ(again.report().findings.front().id, "kept_by_error");
+  const std::string capacity = again.finding("capacity").summary;
+  EXPECT_EQ(capacity.find("validation"), std::string::npos) << capacity;
+  const Trace once = tried(false);
+  EXPECT_NE(once.finding("capacity").summary.find("validation"), std::string::npos);
+  EXPECT_TRUE(once.finding("kept_by_error").id.empty());
 }
 
 TEST(OutOfMemory, ASmallerCardMayNotBeEnough) {
