@@ -47,6 +47,27 @@ struct BesidePasses {
   std::vector<uint32_t> results;         // computed from outputs outside modules, kept as long
 };
 
+// How many large allocations later a result of a forward pass is still needed, by row.
+std::vector<uint8_t> uses_of(const DeviceEvidence& d) {
+  const AllocationColumns& all = d.model->allocations;
+  const std::vector<bool> in_module = module_stacks(d.process->names);
+  std::vector<uint8_t> uses(all.size(), kUses);
+  size_t large = 0;
+  size_t begin = 0;  // of the pass
+  for (size_t i = 0; i <= all.size(); ++i) {
+    const bool in_pass = i < all.size() && d.roles->of(all.stack(i)) == StackRole::kForward &&
+                         in_module[all.stack(i)];
+    if (in_pass) {
+      large += all.block_bytes(i) > kSmallBytes ? 1U : 0U;
+      continue;
+    }
+    for (size_t k = begin; k < i && large < 2 * kUses; ++k) uses[k] = kUsesOfFew;
+    large = 0;
+    begin = i + 1;
+  }
+  return uses;
+}
+
 class PassSearch {
  public:
   explicit PassSearch(const DeviceEvidence& d)
@@ -151,13 +172,16 @@ void find_eval_keeps_graph(const Evidence& evidence, std::vector<Finding>& out) 
     // A program that failed before its first backward pass.
     if (!d.categories.has_backward && !accumulation_at_failure(d, {}).passes.empty()) continue;
     const BesidePasses beside = PassSearch(d).run();
+    const std::vector<uint8_t> uses = uses_of(d);
     Rehearsal without(*d.model);
     std::unordered_map<uint32_t, uint64_t> by_stack;
     uint64_t kept = 0;
     uint64_t at_peak = 0;
+    bool few = false;  // operations in a pass: without a graph, variables may keep their results
     for (const uint32_t i : d.categories.kept_without_backward) {
       const Allocation& a = d.model->allocations[i];
-      if (!beside.outputs.contains(i)) without.leave_out_from(a, end_of_use(*d.model, i));
+      if (!beside.outputs.contains(i)) without.leave_out_from(a, end_of_use(*d.model, i, uses[i]));
+      few = few || uses[i] == kUsesOfFew;
       kept += a.block_bytes;
       if (a.alive_at(d.model->allocated_peak.event)) at_peak += a.block_bytes;
       by_stack[a.stack] += a.block_bytes;
@@ -182,16 +206,15 @@ void find_eval_keeps_graph(const Evidence& evidence, std::vector<Finding>& out) 
                   {"peak_bytes", at_peak}};
     if (results_at_peak != 0) f.evidence.emplace_back("results_peak_bytes", results_at_peak);
     f.frames = d.process->names.stack_text(line_of(d, largest_stack(by_stack)));
-    f.advice.push_back(
-        {"no_grad",
-         fmt::format(
-             "run these passes under torch.no_grad() or inference_mode(){}: "
-             "saves at least {}{}",
-             d.categories.has_backward || d.categories.graphs_end_with_pass
-                 ? ""
-                 : ", or keep only detached results (detach(), item())",
-             size_text(saved), at_most_text(saved, at_most)),
-         saved});
+    f.advice.push_back({"no_grad",
+                        fmt::format("run these passes under torch.no_grad() or inference_mode(){}: "
+                                    "saves {} {}{}",
+                                    d.categories.has_backward || d.categories.graphs_end_with_pass
+                                        ? ""
+                                        : ", or keep only detached results (detach(), item())",
+                                    few ? "up to" : "at least", size_text(saved),
+                                    few ? "" : at_most_text(saved, at_most)),
+                        saved});
     out.push_back(std::move(f));
   }
 }

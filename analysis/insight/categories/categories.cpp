@@ -280,8 +280,20 @@ class Categorizer {
     }
     if (blocks >= kGraph.blocks && stacks.size() >= kGraph.stacks) unused_graphs_.insert(end);
     const uint32_t stack = model_.allocations.stack(pass_.front());
-    if (large.are_most() && validates_at(stack)) small_graphs_.insert(roles_.caller_of(stack));
+    if (validates_at(stack) && (large.are_most() || is_freed_backwards())) {
+      small_graphs_.insert(roles_.caller_of(stack));
+    }
     pass_.clear();
+  }
+
+  // Whether the surveyed pass is freed as a graph is.
+  bool is_freed_backwards() const {
+    std::vector<uint32_t> results = pass_;
+    std::erase_if(results, [&](uint32_t i) {
+      return workspaces_.contains(model_.allocations.birth(i)) ||
+             copies_.holds(i, parameter_sizes_);
+    });
+    return !graph_freed_backwards(model_, results).empty();
   }
 
   // Whether a module allocates there for no backward pass, in a program that has some.

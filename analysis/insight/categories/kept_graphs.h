@@ -15,6 +15,13 @@ inline constexpr GraphSize kGraph = {8, 3};
 // Of a model of a few operations, where all passes of a line keep most of what they compute.
 inline constexpr GraphSize kSmallGraph = {4, 2};
 
+// Of a pass (rows of its blocks in the order of birth), what is alive at its end, if that is most
+// of it and is freed as autograd frees a graph: from its end to its beginning, and the result,
+// which has it, last or long before. Variables of a function are freed from the first to the last,
+// a list or tuple of results as a whole. Empty otherwise.
+std::vector<uint32_t> graph_freed_backwards(const AllocationHistory& model,
+                                            const std::vector<uint32_t>& pass);
+
 // A graph is many blocks of several operations at once; a list of outputs is not one.
 void keep_only_graphs(const AllocationHistory& model, GraphSize least, Categories& out);
 

@@ -28,8 +28,9 @@ struct Pass {
 
 // A program that allocates nothing between its passes runs one into the other. The first line of
 // the model tells them apart if it runs once in each: no line runs less often, and those of the
-// layers run several times. The last pass may be unfinished.
-void split(const AllocationHistory& model, Pass run, std::vector<Pass>& passes) {
+// layers run several times. The last pass may be unfinished. `once`: also where all lines run
+// equally often, once in each pass or in each layer.
+void split(const AllocationHistory& model, Pass run, bool once, std::vector<Pass>& passes) {
   std::unordered_map<uint32_t, size_t> counts;  // by stack
   for (const uint32_t i : run.rows) ++counts[model.allocations.stack(i)];
   const uint32_t first = run.rows.empty() ? 0 : model.allocations.stack(run.rows.front());
@@ -40,7 +41,8 @@ void split(const AllocationHistory& model, Pass run, std::vector<Pass>& passes) 
     least = std::min(least, count);
     most = std::max(most, count);
   }
-  if (times < 2 || least + 1 < times || most < 2 * (times - 1)) {
+  const bool tells = most >= 2 * (times - 1) || (once && most == times);
+  if (times < 2 || least + 1 < times || !tells) {
     passes.push_back(std::move(run));
     return;
   }
@@ -50,9 +52,10 @@ void split(const AllocationHistory& model, Pass run, std::vector<Pass>& passes) 
   }
 }
 
-std::vector<Pass> passes_of(const AllocationHistory& model, const StackRoles& roles,
-                            const std::vector<bool>& in_module,
-                            const std::unordered_set<uint32_t>& workspaces) {
+// Up to the next allocation outside the model.
+std::vector<Pass> runs_of(const AllocationHistory& model, const StackRoles& roles,
+                          const std::vector<bool>& in_module,
+                          const std::unordered_set<uint32_t>& workspaces) {
   std::vector<Pass> runs;
   bool in_pass = false;
   for (uint32_t i = 0; i < model.allocations.size(); ++i) {
@@ -65,10 +68,15 @@ std::vector<Pass> passes_of(const AllocationHistory& model, const StackRoles& ro
     if (forward && !workspaces.contains(birth)) runs.back().rows.push_back(i);
     in_pass = forward;
   }
+  return runs;
+}
+
+std::vector<Pass> passes_of(const AllocationHistory& model, const std::vector<Pass>& runs,
+                            GraphSize least, bool once) {
   std::vector<Pass> passes;
-  for (Pass& run : runs) split(model, std::move(run), passes);
+  for (const Pass& run : runs) split(model, run, once, passes);
   std::erase_if(passes,
-                [](const Pass& p) { return p.rows.size() < static_cast<size_t>(kGraph.blocks); });
+                [&](const Pass& p) { return p.rows.size() < static_cast<size_t>(least.blocks); });
   return passes;
 }
 
@@ -82,6 +90,13 @@ struct Kept {
   };
   std::unordered_map<uint32_t, OfStack> stacks;
 
+  void add(const Allocation& a) {
+    ++blocks;
+    bytes += a.block_bytes;
+    OfStack& of_stack = stacks[a.stack];
+    of_stack.bytes += a.block_bytes;
+    ++of_stack.blocks;
+  }
   // Keys and values are the results of two lines.
   bool is_of_two_lines() const {
     uint64_t most = 0;
@@ -101,12 +116,7 @@ std::optional<Kept> graph_at(const AllocationHistory& model, const Pass& pass, u
   for (const uint32_t i : pass.rows) {
     const Allocation& a = model.allocations[i];
     all_bytes += a.block_bytes;
-    if (!meets(a, event)) continue;
-    ++kept.blocks;
-    kept.bytes += a.block_bytes;
-    Kept::OfStack& of_stack = kept.stacks[a.stack];
-    of_stack.bytes += a.block_bytes;
-    ++of_stack.blocks;
+    if (meets(a, event)) kept.add(a);
   }
   if (kept.blocks < static_cast<size_t>(kGraph.blocks) || kept.stacks.size() < kGraph.stacks ||
       2 * kept.blocks < pass.rows.size() || 2 * kept.bytes < all_bytes || kept.is_of_two_lines()) {
@@ -115,25 +125,37 @@ std::optional<Kept> graph_at(const AllocationHistory& model, const Pass& pass, u
   return kept;
 }
 
-// A graph that is whole at the end of its pass, and freed afterwards. A function that has returned
-// keeps nothing without a graph: where the lines of a layer have run again, and again, their
-// earlier results are not variables any more. What an error freed, or nobody, may have waited for a
-// backward pass.
-std::optional<Kept> graph_at_its_end(const AllocationHistory& model, const Pass& pass) {
-  std::optional<Kept> kept = graph_at(model, pass, model.allocations.birth(pass.rows.back()));
-  if (!kept) return kept;
+// What an error freed, or nobody, may have waited for a backward pass.
+bool is_freed(const AllocationHistory& model, const Pass& pass) {
   const uint32_t failed = model.failures.empty() ? kNever : model.failures.back().event;
-  const bool is_freed = std::all_of(pass.rows.begin(), pass.rows.end(), [&](uint32_t i) {
+  return std::all_of(pass.rows.begin(), pass.rows.end(), [&](uint32_t i) {
     const uint32_t release = model.allocations.release(i);
     return release != kNever && (pass.begin > failed || release <= failed);
   });
-  if (!is_freed) return std::nullopt;
+}
+
+// A graph that is whole at the end of its pass, and freed afterwards. A function that has returned
+// keeps nothing without a graph: where the lines of a layer have run again, and again, their
+// earlier results are not variables any more.
+std::optional<Kept> graph_at_its_end(const AllocationHistory& model, const Pass& pass) {
+  std::optional<Kept> kept = graph_at(model, pass, model.allocations.birth(pass.rows.back()));
+  if (!kept || !is_freed(model, pass)) return std::nullopt;
   std::erase_if(kept->stacks, [](const auto& s) { return s.second.blocks < kLeastLayers; });
   uint64_t of_layers = 0;
   for (const auto& [stack, of_stack] : kept->stacks) of_layers += of_stack.bytes;
   if (kept->stacks.size() < kGraph.stacks || 2 * of_layers < kept->bytes) return std::nullopt;
   kept->bytes = of_layers;
   return kept->is_of_two_lines() ? std::nullopt : kept;
+}
+
+// The same of a model whose layers differ.
+std::optional<Kept> graph_without_layers(const AllocationHistory& model, const Pass& pass) {
+  if (!is_freed(model, pass)) return std::nullopt;
+  const std::vector<uint32_t> rows = graph_freed_backwards(model, pass.rows);
+  if (rows.empty()) return std::nullopt;
+  Kept kept;
+  for (const uint32_t i : rows) kept.add(model.allocations[i]);
+  return kept;
 }
 
 // The graphs of the passes that one line of the program runs.
@@ -156,25 +178,35 @@ struct OfLine {
 ServedGraphs served_graphs(const AllocationHistory& model, const StackRoles& roles,
                            const std::vector<bool>& in_module,
                            const std::unordered_set<uint32_t>& workspaces) {
-  const std::vector<Pass> passes = passes_of(model, roles, in_module, workspaces);
+  const std::vector<Pass> runs = runs_of(model, roles, in_module, workspaces);
   struct Line {  // that calls the model
     OfLine later;
     OfLine at_end;
+    OfLine backwards;  // freed from their ends to their beginnings
   };
   std::unordered_map<uint32_t, Line> lines;
+  const auto line_of = [&](const Pass& pass) -> Line& {
+    return lines[roles.caller_of(model.allocations.stack(pass.rows.front()))];
+  };
+  const std::vector<Pass> passes = passes_of(model, runs, kGraph, false);
   for (size_t k = 0; k < passes.size(); ++k) {
     const Pass& pass = passes[k];
-    Line& line = lines[roles.caller_of(model.allocations.stack(pass.rows.front()))];
+    Line& line = line_of(pass);
     if (k + kLaterPasses < passes.size()) {
       line.later.add(graph_at(model, pass, passes[k + kLaterPasses].begin));
     }
     line.at_end.add(graph_at_its_end(model, pass));
   }
+  for (const Pass& pass : passes_of(model, runs, kSmallGraph, true)) {
+    line_of(pass).backwards.add(graph_without_layers(model, pass));
+  }
   ServedGraphs found;
   for (const auto& [caller, line] : lines) {
     const bool later = line.later.keeps_graphs();
     found.outlive_passes |= later;
-    const OfLine& graphs = later ? line.later : line.at_end;
+    const OfLine& graphs = later                        ? line.later
+                           : line.at_end.keeps_graphs() ? line.at_end
+                                                        : line.backwards;
     if (graphs.keeps_graphs()) found.stacks.insert(graphs.stacks.begin(), graphs.stacks.end());
   }
   return found;

@@ -1,6 +1,8 @@
 // Programs that only run a model: what of a pass is alive at its end, with and without a graph.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "analysis/names/stack_lines.h"
 #include "tests/support/story.h"
 
@@ -149,6 +151,169 @@ TEST(ServedGraphs, PassesThatNothingFreedBeforeAnErrorMayBeTrained) {
     s.run_out(64 * kMiB, 0, s.user(3));
   });
   EXPECT_TRUE(trace.finding("eval_keeps_graph").id.empty());
+}
+
+// How the results of a pass end: with the next operation, as a graph, as the variables of a
+// function, or as a tuple that the model returns.
+enum class Freed { kSoon, kAsGraph, kAsVariables, kAsTuple };
+
+// Two convolutions, each with an activation and a pooling with indices, and a linear layer: no line
+// runs twice.
+class SmallNet {
+ public:
+  SmallNet(Story& s, Freed freed) : s_(s), freed_(freed) {
+    for (const uint64_t mib : {2U, 3U, 4U}) s_.alloc(mib * kMiB, s_.setup());
+  }
+
+  // What is alive after it, the result last.
+  Blocks pass(uint64_t scale, const std::string& caller) {
+    Blocks kept;
+    Blocks before;
+    for (int layer = 0; layer < 2; ++layer) {
+      const uint64_t bytes = scale * (layer == 0 ? 8 : 4) * kMiB;
+      const auto line = [&](int i) { return s_.forward(3 * layer + i, caller); };
+      const uint64_t convolved = s_.alloc(bytes, line(1));
+      leave(before, kept);
+      const uint64_t active = s_.alloc(bytes, line(2));
+      s_.free(convolved);
+      const uint64_t pooled = s_.alloc(bytes / 4, line(3));
+      const uint64_t indices = s_.alloc(bytes / 2, line(3));
+      Blocks used = {active};
+      leave(used, kept);
+      before = {pooled, indices};
+    }
+    const uint64_t result = s_.alloc(64 * 1024, s_.forward(7, caller));
+    leave(before, kept);
+    kept.push_back(result);
+    return kept;
+  }
+
+  void free_pass(Blocks& kept) {
+    if (kept.empty()) return;
+    const uint64_t result = kept.back();
+    kept.pop_back();
+    if (freed_ == Freed::kAsTuple) s_.free(result);
+    if (freed_ != Freed::kAsVariables) std::reverse(kept.begin(), kept.end());
+    for (const uint64_t block : kept) s_.free(block);
+    if (freed_ != Freed::kAsTuple) s_.free(result);
+    kept.clear();
+  }
+
+  void train() {
+    const uint64_t input = s_.alloc(kMiB, s_.user(8));
+    Blocks kept = pass(1, "train train.py:10");
+    Blocks gradients;
+    for (; !kept.empty(); kept.pop_back()) {
+      const uint64_t passed = s_.alloc(kMiB, 0);
+      s_.free(kept.back());
+      gradients.push_back(s_.alloc(kMiB, 0));
+      s_.free(passed);
+    }
+    s_.optimizer_mark();
+    for (const uint64_t block : gradients) s_.free(block);
+    s_.free(input);
+  }
+
+  void keep_graph(bool keeps) { freed_ = keeps ? Freed::kAsGraph : Freed::kSoon; }
+
+ private:
+  void leave(Blocks& used, Blocks& kept) {
+    for (const uint64_t block : used)
+      freed_ == Freed::kSoon ? s_.free(block) : kept.push_back(block);
+    used.clear();
+  }
+
+  Story& s_;
+  Freed freed_;
+};
+
+// `in_loop`: a variable of the loop has the result until the next one. `views`: passes whose
+// results are added up.
+Trace served_by_small_net(Freed freed, bool in_loop, int views = 1) {
+  return Trace([=](Story& s, uint32_t) {
+    SmallNet net(s, freed);
+    std::vector<Blocks> before;
+    for (int request = 0; request < kRequests; ++request) {
+      std::vector<Blocks> now;
+      for (int view = 0; view < views; ++view) {
+        const uint64_t input = s.alloc(kMiB, s.stack({"serve serve.py:8"}));
+        now.push_back(net.pass(static_cast<uint64_t>(2 + request % 3), "serve serve.py:10"));
+        s.free(input);
+      }
+      if (in_loop) std::swap(now, before);
+      std::reverse(now.begin(), now.end());
+      for (Blocks& kept : now) net.free_pass(kept);
+    }
+  });
+}
+
+TEST(ServedGraphs, AGraphOfAModelWhoseLayersDifferIsFreedBackwards) {
+  for (const bool in_loop : {false, true}) {
+    for (const int views : {1, 4}) {
+      const Trace trace = served_by_small_net(Freed::kAsGraph, in_loop, views);
+      EXPECT_EQ(trace.alarms(), (Ids{"eval_keeps_graph"})) << in_loop << views;
+      const Finding f = trace.finding("eval_keeps_graph");
+      EXPECT_EQ(headline_of(f.frames), "serve serve.py:10");
+      ASSERT_EQ(f.advice.size(), 1u);
+      const uint64_t truth =
+          peak_of(trace) - peak_of(served_by_small_net(Freed::kSoon, in_loop, views));
+      EXPECT_LE(f.advice[0].saves_bytes, truth) << in_loop << views;
+      EXPECT_GE(f.advice[0].saves_bytes, truth / 2) << in_loop << views;
+    }
+  }
+  for (const Freed freed : {Freed::kSoon, Freed::kAsVariables, Freed::kAsTuple}) {
+    EXPECT_EQ(served_by_small_net(freed, false).alarms(), Ids{});
+    EXPECT_EQ(served_by_small_net(freed, true).alarms(), Ids{});
+  }
+}
+
+// A recommender, whose embeddings are freed as a list is, from the last to the first.
+TEST(ServedGraphs, AListOfResultsOfOneLineIsNoGraph) {
+  const Trace trace([](Story& s, uint32_t) {
+    s.alloc(4 * kMiB, s.setup());
+    for (int request = 0; request < kRequests; ++request) {
+      const uint64_t input = s.alloc(kMiB, s.user(8));
+      Blocks embedded;
+      for (int i = 0; i < 8; ++i) embedded.push_back(s.alloc(8 * kMiB, s.forward(1)));
+      const uint64_t product = s.alloc(16 * kMiB, s.forward(2));
+      const uint64_t active = s.alloc(16 * kMiB, s.forward(3));
+      s.free(product);
+      const uint64_t result = s.alloc(8 * kMiB, s.forward(4));
+      s.free(active);
+      const uint64_t joined = s.alloc(72 * kMiB, s.user(29));
+      s.free(result);
+      s.free(joined);
+      for (; !embedded.empty(); embedded.pop_back()) s.free(embedded.back());
+      s.free(input);
+    }
+  });
+  EXPECT_EQ(trace.alarms(), Ids{});
+}
+
+// Rollouts of a policy, of which only detached results are kept, between updates with smaller
+// batches.
+TEST(ServedGraphs, GraphsOfRolloutsThatEndWithTheirStep) {
+  const auto run = [](bool graph) {
+    return Trace([graph](Story& s, uint32_t) {
+      SmallNet net(s, Freed::kSoon);
+      for (int update = 0; update < 5; ++update) {
+        net.keep_graph(graph);
+        for (int step = 0; step < 6; ++step) {
+          const uint64_t seen = s.alloc(kMiB, s.user(28));
+          Blocks kept = net.pass(8, "act ppo.py:30");
+          net.free_pass(kept);
+          s.free(seen);
+        }
+        net.keep_graph(true);
+        for (int step = 0; step < 4; ++step) net.train();
+      }
+    });
+  };
+  EXPECT_EQ(run(true).alarms(), (Ids{"eval_keeps_graph"}));
+  const Finding f = run(true).finding("eval_keeps_graph");
+  ASSERT_FALSE(f.frames.empty());
+  EXPECT_EQ(f.frames.back(), "act ppo.py:30");
+  EXPECT_EQ(run(false).alarms(), Ids{});
 }
 
 }  // namespace
