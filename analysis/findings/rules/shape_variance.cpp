@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <unordered_set>
+#include <utility>
 
 #include "analysis/findings/advice.h"
 #include "analysis/findings/rules.h"
@@ -15,43 +16,50 @@ namespace tidemark {
 namespace {
 
 constexpr uint64_t kLeastReturns = 6;
-// Of one stack; more are not needed to tell.
-constexpr uint32_t kMostSteps = 1000;
-constexpr size_t kMostSizes = 1000;
+constexpr size_t kLeastSizes = 3;
+constexpr uint32_t kMostSteps = 1000;  // of one stack; more are not needed to tell
 
-// The sizes that one stack requests: all of them, and in each step.
+// The sizes that one stack requests in each step. How often it requests them does not matter: a
+// loop that runs longer reuses the same blocks.
 struct Sizes {
   uint64_t bytes = 0;
-  uint32_t steps = 0;                 // in which it allocates
-  uint32_t step = 0;                  // the last of them, from 1
-  uint64_t sum = 0;                   // of the hashes of its sizes in that step, in any order
-  std::unordered_set<uint64_t> sums;  // of earlier steps
-  std::unordered_set<uint64_t> different;
-  uint64_t total = 0;  // requested in the last step
+  uint32_t steps = 0;                      // in which it allocates
+  uint32_t step = 0;                       // the last of them, from 1
+  std::unordered_set<uint64_t> sizes;      // in that step
+  std::unordered_set<uint64_t> sums;       // of their hashes, of earlier steps
+  std::unordered_set<uint64_t> different;  // of all steps, up to kLeastSizes
+  uint64_t total = 0;                      // requested in the last step
   uint64_t total_before = 0;
   bool only_grows = true;  // like a cache to which every step adds: it is as long as it must be
 
   void begin(uint32_t next) {
     if (step != 0) finish();
     step = next;
-    sum = 0;
+    sizes.clear();
     total = 0;
     ++steps;
   }
   void finish() {
+    uint64_t sum = 0;
+    for (const uint64_t size : sizes) {
+      sum += hash_word(0, size);
+      if (different.size() < kLeastSizes) different.insert(size);
+    }
     sums.insert(sum);
     only_grows = only_grows && total > total_before;
     total_before = total;
   }
   bool varies() const {
-    return steps >= kLeastReturns && sums.size() >= steps * 2 / 5 + 1 && !only_grows;
+    return steps >= kLeastReturns && sums.size() >= steps * 2 / 5 + 1 &&
+           different.size() >= kLeastSizes && !only_grows;
   }
 };
 
 struct Variance {
   uint64_t bytes = 0;      // requested by stacks whose sizes vary
   uint64_t all_bytes = 0;  // requested by all stacks
-  uint64_t sizes = 0;      // of the stack below
+  uint64_t sizes = 0;      // of a step, as the stack below has them
+  uint64_t steps = 0;      // in which it allocates
   uint32_t stack = 0;      // of those with a line of the program, the one that requested most
 };
 
@@ -60,7 +68,7 @@ struct Variance {
 Variance variance_of(const DeviceEvidence& d) {
   const AllocationColumns& allocations = d.model->allocations;
   std::vector<Sizes> stacks(d.process->names.stack_count());
-  std::vector<bool> noted(allocations.kinds().size());  // kinds whose size is in `different`
+  std::vector<uint32_t> noted(allocations.kinds().size());  // in which step, by kind
   uint32_t step = 0;
   for (size_t row = 0; row < allocations.size(); ++row) {
     const Allocation& a = allocations[row];
@@ -71,11 +79,8 @@ Variance variance_of(const DeviceEvidence& d) {
     s.bytes += a.block_bytes;
     if (s.step != step && s.steps == kMostSteps) continue;
     if (s.step != step) s.begin(step);
-    s.sum += hash_word(0, a.asked_bytes());
     s.total += a.asked_bytes();
-    if (noted[allocations.kind(row)]) continue;
-    noted[allocations.kind(row)] = true;
-    if (s.different.size() < kMostSizes) s.different.insert(a.asked_bytes());
+    if (std::exchange(noted[allocations.kind(row)], step) != step) s.sizes.insert(a.asked_bytes());
   }
   Variance v;
   uint64_t most = 0;
@@ -91,7 +96,8 @@ Variance variance_of(const DeviceEvidence& d) {
     if (weight > most) {
       most = weight;
       v.stack = stack;
-      v.sizes = s.different.size();
+      v.sizes = s.sums.size();
+      v.steps = s.steps;
     }
   }
   return v;
@@ -192,9 +198,9 @@ void find_shape_variance(const Evidence& evidence, std::vector<Finding>& out) {
     if (saved < kWorthSaying || saved < reserved / kMatters) continue;
     Finding f = d.finding(
         "shape_variance", d.is_tight() ? kWarning : kInfo,
-        fmt::format("allocation sizes change from step to step ({}{} sizes from one "
-                    "line): the reserved peak is {} above the allocated peak",
-                    v.sizes == kMostSizes ? "at least " : "", grouped(v.sizes), size_text(cost)));
+        fmt::format("allocation sizes change from step to step (one line has {} different ones in "
+                    "{} steps): the reserved peak is {} above the allocated peak",
+                    grouped(v.sizes), grouped(v.steps), size_text(cost)));
     f.evidence = {{"sizes", v.sizes},
                   {"varying_bytes", v.bytes},
                   {"requested_bytes", v.all_bytes},
