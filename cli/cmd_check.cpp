@@ -32,7 +32,7 @@ struct Options {
 
 // "rank 1 cuda:0"
 std::string device_text(const Report& report, const RankReport& rank, const DeviceReport& d) {
-  const std::string process = process_text(report, rank.rank, rank.pid);
+  const std::string process = process_text(report, rank.rank, rank.pid, rank.file);
   return fmt::format("{}{}cuda:{}", process, process.empty() ? "" : " ", d.device);
 }
 

@@ -121,7 +121,7 @@ size_t process_of(const Finding& finding, std::span<const ExportProcess> process
   int best_score = -1;
   for (size_t i = 0; i < processes.size(); ++i) {
     const ProcessModel& model = *processes[i].model;
-    if (!finding.concerns(model.info.rank, model.info.pid)) continue;
+    if (!finding.concerns(model.info.rank, model.info.pid, model.file)) continue;
     const AllocationHistory* history = model.framework_on(finding.device);
     const int score = (model.info.rank == finding.rank ? 4 : 0) +
                       (history != nullptr && history->event_count() != 0 ? 2 : 0) +
@@ -136,7 +136,7 @@ size_t process_of(const Finding& finding, std::span<const ExportProcess> process
 
 bool is_chosen(const Finding& finding, std::span<const ExportProcess> processes) {
   return std::any_of(processes.begin(), processes.end(), [&](const ExportProcess& p) {
-    return finding.concerns(p.model->info.rank, p.model->info.pid);
+    return finding.concerns(p.model->info.rank, p.model->info.pid, p.model->file);
   });
 }
 

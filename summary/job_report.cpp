@@ -43,10 +43,11 @@ class Choice {
   void add(const RankHeight& height, bool framework) {
     if (const auto rank = rank_of_height(job_, height, framework); rank) add(*rank);
   }
-  void add_rank(int64_t rank, uint64_t pid = 0) {
+  void add_rank(int64_t rank, uint64_t pid = 0, const std::string& file = {}) {
     for (size_t i = 0; i < job_.ranks.size(); ++i) {
-      const Process& info = job_.ranks[i].summary.facts.info;
-      if (info.rank == rank && (pid == 0 || info.pid == pid)) return add(i);
+      const RankReport& r = job_.ranks[i].summary.report;
+      const bool meant = r.rank == rank && (pid == 0 || r.pid == pid);
+      if (meant && (file.empty() || r.file == file)) return add(i);
     }
   }
   // The first error and the last.
@@ -87,7 +88,7 @@ std::vector<size_t> ranks_to_detail(const JobSummaries& job, const RankCompariso
   }
   std::set<std::string> said;
   for (const Finding& f : findings) {
-    if (f.severity != kInfo && said.insert(f.id).second) choice.add_rank(f.rank, f.pid);
+    if (f.severity != kInfo && said.insert(f.id).second) choice.add_rank(f.rank, f.pid, f.file);
   }
   if (!c.compared) {
     for (size_t i = 0; i < job.ranks.size(); ++i) choice.add(i);
@@ -176,6 +177,7 @@ Result<TraceModel> load_rank(const JobRank& rank) {
   if (!reader) return reader.error();
   Result<TraceModel> model = load_trace({&*reader, 1});
   if (model && model->processes.empty()) return Error{rank.path + ": it contains no process"};
+  if (model) model->processes.front().file = rank.summary.report.file;
   return model;
 }
 
@@ -283,7 +285,8 @@ Result<JobReport> make_job_report(JobSummaries& job, const ReportOptions& given,
   for (RankReport& rank : details->ranks) {
     const auto plain =
         std::find_if(made.report.ranks.begin(), made.report.ranks.end(), [&](const RankReport& r) {
-          return r.rank == rank.rank && r.pid == rank.pid && r.host == rank.host && !r.detailed;
+          return r.rank == rank.rank && r.pid == rank.pid && r.host == rank.host &&
+                 r.file == rank.file && !r.detailed;
         });
     if (plain == made.report.ranks.end()) continue;
     complete(rank, *plain);

@@ -213,8 +213,15 @@ class GroupCounter {
   size_t done_ = 0;
 };
 
+// Not stored: files may be renamed.
+void name_file(RankSummary& summary, const std::string& name) {
+  summary.report.file = name;
+  for (Finding& f : summary.findings) f.file = name;
+}
+
 // The ranks that are not left out, on one clock.
 void join(Plan& plan, JobSummaries& job) {
+  const bool several = plan.files().size() > 1;
   for (File& file : plan.files()) {
     if (!file.error.empty()) {
       job.notes.push_back(file.error);
@@ -243,6 +250,7 @@ void join(Plan& plan, JobSummaries& job) {
         if (p != added.process) added.others.push_back(p);
       }
       added.summary = std::move(rank);
+      if (several && added.summary.facts.info.rank < 0) name_file(added.summary, file.name);
     }
   }
   job.notes.insert(job.notes.end(), plan.check().notes.begin(), plan.check().notes.end());

@@ -97,7 +97,8 @@ RankSummary summary_of(const ProcessModel& process, RankFacts facts, RankReport 
     for (size_t i = 0; i + 1 < d.ooms.size(); ++i) d.ooms[i].frames.clear();
   }
   for (const Finding& f : findings) {
-    if (f.rank == process.info.rank && (f.pid == 0 || f.pid == process.info.pid)) {
+    if (f.rank == process.info.rank &&
+        f.concerns(process.info.rank, process.info.pid, process.file)) {
       s.findings.push_back(f);
     }
   }

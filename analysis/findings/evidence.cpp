@@ -150,6 +150,7 @@ Finding DeviceEvidence::finding(const char* id, const char* severity, std::strin
   f.severity = severity;
   f.rank = process->info.rank;
   f.pid = process->info.pid;
+  f.file = process->file;
   f.device = device;
   f.summary = std::move(summary);
   return f;

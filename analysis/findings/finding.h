@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,15 +20,17 @@ struct Finding {
   std::string severity;  // error, warning, info
   int64_t rank = -1;
   uint64_t pid = 0;  // 0: of no single process
+  std::string file;  // as in ProcessModel
   int64_t device = 0;
   std::string summary;
   std::vector<std::pair<std::string, uint64_t>> evidence;
   std::vector<std::string> frames;  // the stack that shows it best, innermost first
   std::vector<Advice> advice;       // greatest saving first
 
-  // Of a process of this rank and pid, or of no single process.
-  bool concerns(int64_t of_rank, uint64_t of_pid) const {
-    return (rank < 0 || rank == of_rank) && (pid == 0 || pid == of_pid);
+  // Of a process of this rank, pid and file, or of no single process.
+  bool concerns(int64_t of_rank, uint64_t of_pid, std::string_view of_file) const {
+    return (rank < 0 || rank == of_rank) && (pid == 0 || pid == of_pid) &&
+           (file.empty() || file == of_file);
   }
 };
 

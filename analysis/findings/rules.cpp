@@ -73,10 +73,10 @@ int order_of_cause(const Finding& f) {
 }
 
 // What a cause and its effect have in common.
-using WhereFound = std::tuple<std::string, int64_t, int64_t, int64_t, std::string>;
+using WhereFound = std::tuple<std::string, int64_t, uint64_t, std::string, int64_t, std::string>;
 
 WhereFound where_found(const Finding& f) {
-  return {f.severity, f.rank, f.pid, f.device, headline_of(f.frames)};
+  return {f.severity, f.rank, f.pid, f.file, f.device, headline_of(f.frames)};
 }
 
 // A large operation of a part that is computed for nothing comes after that part; what one rank

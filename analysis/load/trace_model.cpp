@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <iterator>
 #include <map>
 #include <mutex>
@@ -379,7 +380,12 @@ Result<TraceModel> load_trace(std::span<const TraceReader> readers, const Progre
   in_parallel(readers.size(), [&](size_t i) {
     load_file(readers[i], times[i], options, advance, splits_work, watch, parts[i]);
   });
-  for (TraceModel& part : parts) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    TraceModel& part = parts[i];
+    for (ProcessModel& p : part.processes) {
+      if (parts.size() == 1 || p.info.rank >= 0) continue;
+      p.file = std::filesystem::path(readers[i].path()).filename().string();
+    }
     std::move(part.processes.begin(), part.processes.end(), std::back_inserter(model.processes));
     std::move(part.indexing.begin(), part.indexing.end(), std::back_inserter(model.indexing));
     model.damage += part.damage;

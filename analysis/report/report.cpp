@@ -244,7 +244,7 @@ static void add_growth_of_driver(Report& report) {
   for (const Finding& f : report.findings) {
     if (f.id != "creep") continue;
     for (RankReport& rank : report.ranks) {
-      if (!f.concerns(rank.rank, rank.pid)) continue;
+      if (!f.concerns(rank.rank, rank.pid, rank.file)) continue;
       for (DeviceReport& d : rank.devices) {
         if (d.has_framework || d.device != f.device) continue;
         for (const auto& [key, value] : f.evidence) {
@@ -301,6 +301,7 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
     rank.world_size = process.info.world_size;
     rank.host = process.names.string(process.info.host);
     rank.pid = process.info.pid;
+    rank.file = process.file;
     rank.cupti = process.setting("cupti_subscription");
     rank.loss = loss_among(process, model.processes);
     rank.pinned = pinned_memory(process, options.stacks);

@@ -204,6 +204,7 @@ struct RankReport {
   uint64_t world_size = 0;
   std::string host;
   uint64_t pid = 0;
+  std::string file;   // as in ProcessModel
   std::string cupti;  // whether the recorder had it alone or shared it; empty: not used
   LossReport loss;
   std::vector<DeviceReport> devices;

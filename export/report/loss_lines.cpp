@@ -147,7 +147,8 @@ std::vector<std::string> loss_lines(const Report& report) {
           d.anomalies == 0) {
         continue;
       }
-      std::string where = report.ranks.size() > 1 ? process_text(report, rank.rank, rank.pid) : "";
+      std::string where =
+          report.ranks.size() > 1 ? process_text(report, rank.rank, rank.pid, rank.file) : "";
       where += fmt::format("{}cuda:{}", where.empty() ? "" : " ", d.device);
       const std::vector<std::string> of_device = loss_lines(d, where, report.damage);
       lines.insert(lines.end(), of_device.begin(), of_device.end());

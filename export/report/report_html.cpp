@@ -164,7 +164,7 @@ class Page {
 
   void device(const RankReport& rank, const DeviceReport& d) {
     std::string title = fmt::format("cuda:{} {}", d.device, d.name);
-    const std::string process = process_text(report_, rank.rank, rank.pid);
+    const std::string process = process_text(report_, rank.rank, rank.pid, rank.file);
     if (!process.empty()) title = fmt::format("{}: {}", process, title);
     html_.element("h2", title);
     if (!d.state_only) {
@@ -434,7 +434,7 @@ class Page {
     const auto curve =
         std::find_if(categories_.begin(), categories_.end(), [&](const CategoryCurve& c) {
           return c.device == d.device && c.process->info.rank == rank.rank &&
-                 c.process->info.pid == rank.pid;
+                 c.process->info.pid == rank.pid && c.process->file == rank.file;
         });
     if (curve == categories_.end() || curve->columns.empty()) return;
     uint64_t top = 1;

@@ -443,6 +443,7 @@ void put_rank(JsonWriter& json, const RankReport& rank, const Damage& damage) {
   json.field("world_size", rank.world_size);
   json.field("host", rank.host);
   json.field("pid", rank.pid);
+  if (!rank.file.empty()) json.field("file", rank.file);
   json.field("cupti", rank.cupti);
   if (!rank.detailed) json.field("detailed", false);
   json.key("loss");
@@ -476,6 +477,7 @@ void put_finding(JsonWriter& json, const Finding& finding) {
   json.field("severity", finding.severity);
   json.field("rank", finding.rank);
   if (finding.pid != 0) json.field("pid", finding.pid);
+  if (!finding.file.empty()) json.field("file", finding.file);
   json.field("device", finding.device);
   json.field("summary", finding.summary);
   json.key("evidence");

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -122,7 +123,7 @@ class TextReport : StyledLines {
     // Several findings may advise the same change: it is printed once.
     std::set<std::string> elsewhere;
     for (const Advice& a : f.advice) {
-      const auto [said, is_new] = advised_.try_emplace({f.rank, a.detail}, f.id);
+      const auto [said, is_new] = advised_.try_emplace({f.rank, f.file, a.detail}, f.id);
       if (is_new) {
         wrapped(margin + "-> ", indent + 3, a.detail, indent + 3);
       } else if (elsewhere.insert(said->second).second) {
@@ -139,7 +140,7 @@ class TextReport : StyledLines {
       const std::string device =
           names_device(report_, f) ? fmt::format("cuda:{}", f.device) : std::string();
       const std::string process =
-          f.rank < 0 ? process_text(report_, -1, f.pid) : fmt::format("{}", f.rank);
+          f.rank < 0 ? process_text(report_, -1, f.pid, f.file) : fmt::format("{}", f.rank);
       return fmt::format("{}{}{}", process, process.empty() || device.empty() ? "" : " ", device);
     };
     std::set<std::string> said;
@@ -246,7 +247,7 @@ class TextReport : StyledLines {
     std::string title = fmt::format("cuda:{}", d.device);
     if (!d.name.empty()) title += "  " + d.name;
     if (d.total_bytes != 0) title += "  " + size_text(d.total_bytes);
-    const std::string process = process_text(report_, rank.rank, rank.pid);
+    const std::string process = process_text(report_, rank.rank, rank.pid, rank.file);
     if (!process.empty()) title = fmt::format("{}  {}", process, title);
     line(bold(title));
     ooms(d);
@@ -507,7 +508,7 @@ class TextReport : StyledLines {
   const TextOptions& options_;
   bool summarized_;
   // Rank and detail -> the finding that it was printed for.
-  std::map<std::pair<int64_t, std::string>, std::string> advised_;
+  std::map<std::tuple<int64_t, std::string, std::string>, std::string> advised_;
 };
 
 }  // namespace

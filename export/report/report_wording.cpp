@@ -1,6 +1,7 @@
 #include "export/report/report_wording.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -143,20 +144,25 @@ std::string earlier_errors_text(const DeviceReport& device) {
 bool names_device(const Report& report, const Finding& finding) {
   return std::any_of(report.ranks.begin(), report.ranks.end(), [&](const RankReport& rank) {
     return rank.rank == finding.rank && (finding.pid == 0 || rank.pid == finding.pid) &&
-           rank.devices.size() > 1;
+           (finding.file.empty() || rank.file == finding.file) && rank.devices.size() > 1;
   });
 }
 
-std::string process_text(const Report& report, int64_t rank, uint64_t pid) {
+std::string process_text(const Report& report, int64_t rank, uint64_t pid, std::string_view file) {
   if (rank >= 0) {
     return pid != 0 && is_restarted(report, rank) ? fmt::format("rank {} (pid {})", rank, pid)
                                                   : fmt::format("rank {}", rank);
   }
-  return report.ranks.size() > 1 && pid != 0 ? fmt::format("pid {}", pid) : "";
+  if (report.ranks.size() < 2) return "";
+  // Recorders put the pid into the name.
+  const bool has_pid = file.find(fmt::format("-{}.", pid)) != std::string_view::npos;
+  if (pid == 0 || has_pid) return std::string(file);
+  return file.empty() ? fmt::format("pid {}", pid) : fmt::format("pid {} ({})", pid, file);
 }
 
 std::string place_text(const Report& report, const Finding& finding) {
-  std::string text = report.ranks.size() > 1 ? process_text(report, finding.rank, finding.pid) : "";
+  std::string text =
+      report.ranks.size() > 1 ? process_text(report, finding.rank, finding.pid, finding.file) : "";
   if (names_device(report, finding)) {
     text += fmt::format("{}cuda:{}", text.empty() ? "" : ", ", finding.device);
   }
@@ -176,11 +182,14 @@ bool is_summarized(const Report& report) {
 
 std::string also_text(const Report& report, const Finding& finding) {
   std::set<int64_t> others;
+  std::set<std::string> files;
   for (const Finding& f : report.findings) {
     const bool same = f.id == finding.id && (f.severity == kInfo) == (finding.severity == kInfo);
     if (same && f.rank >= 0 && f.rank != finding.rank) others.insert(f.rank);
+    if (same && !f.file.empty() && f.file != finding.file) files.insert(f.file);
   }
-  if (others.empty()) return "";
+  if (others.empty() && files.empty()) return "";
+  if (others.empty()) return fmt::format("also in {}", fmt::join(files, ", "));
   return "also on " + ranks_text({others.begin(), others.end()}) +
          ", with numbers of their own; --rank N describes one";
 }

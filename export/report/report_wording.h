@@ -30,13 +30,14 @@ struct NamedPeak {
 };
 std::vector<NamedPeak> peaks_of(const DeviceReport& device);
 
-// Where a finding is: "rank 3", "cuda:1", "rank 3, cuda:1". A rank is named if there are several
+// Where a finding is: "rank 3", "cuda:1", "rank 3, cuda:1". A process is named if there are several
 // processes, a device if its process has several; else empty.
 std::string place_text(const Report& report, const Finding& finding);
 // "rank 2: memory grows …"; the place once, if the summary begins with it.
 std::string placed_summary(const Report& report, const Finding& finding);
-// "rank 1", or "pid 4711" if there are several processes without a rank; else empty.
-std::string process_text(const Report& report, int64_t rank, uint64_t pid);
+// "rank 1"; if there are several processes, of one without a rank its file and pid, as far as they
+// are known: "a.pickle", "pid 4711", "pid 4711 (a.tmk)"; else empty.
+std::string process_text(const Report& report, int64_t rank, uint64_t pid, std::string_view file);
 bool names_device(const Report& report, const Finding& finding);
 
 // Whether some ranks of the report are not described in detail.

@@ -19,10 +19,11 @@ std::optional<uint64_t> peak_bytes(const Model& model, const Lane& lane, uint32_
 
 // What the report says of the growth of one rank, in its own times.
 std::string own_growth(const Model& model, const Lane& lane) {
-  const Process& process = model.process_of(lane).info;
+  const ProcessModel& process = model.process_of(lane);
   for (const Finding& f : model.report.findings) {
     const bool grows = f.id == "creep" || f.id == "retained_graph";
-    if (grows && f.device == lane.device() && f.concerns(process.rank, process.pid)) {
+    if (grows && f.device == lane.device() &&
+        f.concerns(process.info.rank, process.info.pid, process.file)) {
       return f.summary;
     }
   }

@@ -97,10 +97,10 @@ std::vector<SameOoms> fold_ooms(const Model& model) {
 const Finding* finding_with_advice(const Model& model, uint32_t index) {
   if (index >= model.lanes.size()) return nullptr;
   const Lane& lane = model.lanes[index];
-  const Process& process = model.process_of(lane).info;
+  const ProcessModel& process = model.process_of(lane);
   for (const Finding& f : model.report.findings) {
     if (f.severity == kInfo || f.advice.empty() || f.device != lane.device()) continue;
-    if (f.concerns(process.rank, process.pid)) return &f;
+    if (f.concerns(process.info.rank, process.info.pid, process.file)) return &f;
   }
   return nullptr;
 }

@@ -16,8 +16,8 @@ uint32_t lane_of(const Model& model, const Finding& f) {
   uint32_t fallback = UINT32_MAX;
   for (uint32_t i = 0; i < model.lanes.size(); ++i) {
     const Lane& lane = model.lanes[i];
-    const Process& process = model.process_of(lane).info;
-    if (!f.concerns(process.rank, process.pid)) continue;
+    const ProcessModel& process = model.process_of(lane);
+    if (!f.concerns(process.info.rank, process.info.pid, process.file)) continue;
     if (lane.device() == f.device) return i;
     if (fallback == UINT32_MAX) fallback = i;
   }

@@ -252,7 +252,7 @@ static bool draw_earlier_errors(const Report& report) {
       if (d.run.earlier_errors == 0) continue;
       any = true;
       const Card card(fmt::format("##earlier{}:{}", rank.pid, d.device).c_str(), theme().bad);
-      const std::string process = process_text(report, rank.rank, rank.pid);
+      const std::string process = process_text(report, rank.rank, rank.pid, rank.file);
       text_wrapped(fmt::format("{}{}cuda:{}: {}", process, process.empty() ? "" : ", ", d.device,
                                earlier_errors_text(d)));
     }
