@@ -154,7 +154,7 @@ void fields(A& a, DeviceReport& d) {
     d.pool_cache_bytes, d.device_used_peak, d.highest_reading_bytes, d.kinds);
   a(d.at_ns, d.at_note, d.at_totals, d.ledger, d.ledger_at_driver_peak, d.categories, d.pushed_by,
     d.limit, d.steps, d.run, d.phases, d.peak_phase, d.fragmentation);
-  a(d.ooms, d.oom_count, d.library_refusals, d.alloc_retries, d.blocks_before_history,
+  a(d.ooms, d.oom_count, d.library_refusals, d.alloc_retries, d.began_late, d.blocks_before_history,
     d.bytes_before_history, d.anomalies);
   std::string moment(d.fragmentation_at);
   a(moment);

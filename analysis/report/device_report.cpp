@@ -232,6 +232,7 @@ void add_framework(DeviceReport& d, const DeviceEvidence& evidence, const Report
   d.allocated_peak = model.allocated_peak;
   if (knows_requests(model)) d.requested_peak = model.requested_peak;
   d.reserved_peak = model.reserved_peak;
+  d.began_late = model.seed_events != 0 && !d.state_only && !d.run.is_window();
   d.blocks_before_history = model.seeded_blocks;
   d.bytes_before_history = model.seeded_bytes;
   d.anomalies = model.anomalies;

@@ -152,6 +152,9 @@ struct DeviceReport {
   // PyTorch freed its cache because the driver refused, and went on; nothing: not known, as the
   // driver's calls were not recorded, or a memory fraction may have refused instead.
   std::optional<uint64_t> alloc_retries;
+  // PyTorch had memory before the recorded history, and nobody knows how much at most: not of a
+  // kept window, whose recorder watched the whole run.
+  bool began_late = false;
   uint64_t blocks_before_history = 0;
   uint64_t bytes_before_history = 0;
   uint64_t anomalies = 0;

@@ -117,6 +117,11 @@ std::vector<std::string> loss_lines(const DeviceReport& d, const std::string& wh
                                 size_text(d.bytes_before_history),
                                 d.blocks_before_history == 1 ? "is" : "are", beginning(d, damage)));
   }
+  if (d.began_late) {
+    lines.push_back(fmt::format(
+        "{}: the peaks are of the recorded part only: those of the whole run may be higher",
+        where));
+  }
   if (d.stacks_only_at_end) {
     lines.push_back(
         fmt::format("{}: stacks are known only of blocks that were alive at the end", where));
@@ -143,7 +148,7 @@ std::vector<std::string> loss_lines(const Report& report) {
   for (const RankReport& rank : report.ranks) {
     add_process(lines, rank.loss, report.notes);
     for (const DeviceReport& d : rank.devices) {
-      if (!d.state_only && d.blocks_before_history == 0 && !d.stacks_only_at_end &&
+      if (!d.state_only && !d.began_late && d.blocks_before_history == 0 && !d.stacks_only_at_end &&
           d.anomalies == 0) {
         continue;
       }

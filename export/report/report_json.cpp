@@ -387,6 +387,7 @@ void put_device(JsonWriter& json, const DeviceReport& device) {
   put_ooms(json, device);
   json.field("state_only", device.state_only);
   json.field("stacks_only_at_end", device.stacks_only_at_end);
+  json.field("began_late", device.began_late);
   json.field("blocks_before_history", device.blocks_before_history);
   json.field("bytes_before_history", device.bytes_before_history);
   json.field("contradicting_events", device.anomalies);

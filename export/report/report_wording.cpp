@@ -86,9 +86,7 @@ static std::string sampling_text(const DeviceReport& device) {
 
 // Of a history that began late nobody knows what came before.
 static std::string torch_text(const DeviceReport& device, const Peak& kept, const Peak& run) {
-  const bool late = device.blocks_before_history != 0 && !device.state_only;
-  if (late && !device.run.is_window()) return ", in the recorded part";
-  return run_text(device, kept, run);
+  return device.began_late ? ", in the recorded part" : run_text(device, kept, run);
 }
 
 std::vector<NamedPeak> peaks_of(const DeviceReport& device) {

@@ -84,6 +84,27 @@ other = [segment(1, B, 2 * MiB, [block(B, 2 * MiB, "active_allocated")])]
 device = devices(saved("gone2", other, frees, [event("alloc", B, 2 * MiB, 2000)]))[0]
 check_equal(device["reserved_peak"]["bytes"], 20 * MiB, "ends empty beside another: reserved")
 
+# A history that began late may have missed the peak, also if no block was alive then.
+LATE = "the peaks are of the recorded part only: those of the whole run may be higher"
+late = [event("alloc", A, 2 * MiB, 10), event("free_requested", A, 2 * MiB, 11),
+        event("free_completed", A, 2 * MiB, 12)]
+whole = [event("segment_alloc", A, 20 * MiB, 9), *late]
+held = block(A + 2 * MiB, 2 * MiB, "active_allocated")
+unused = segment(0, A, 20 * MiB, [block(A, 20 * MiB, "inactive")])
+for name, end, trace, is_late in (
+        ("whole", [unused], whole, False),
+        ("empty_segment", [unused], late, True),
+        ("used_segment", [segment(0, A, 20 * MiB, [held])], late, True),
+        ("ends_empty", [], frees, True)):
+    path = saved(f"late_{name}", end, trace)
+    text = run("report", path).stdout
+    check_equal(text.count(LATE), int(is_late), f"{name}: said once: {text}")
+    check_equal("allocated peak" in text and ", in the recorded part" in text, is_late, name)
+    check_equal(devices(path)[0]["began_late"], is_late, f"{name}: in JSON")
+    check_equal(any(LATE in line for line in report(path)["losses"]), is_late, f"{name}: losses")
+state = run("report", saved("state_only", [segment(0, A, 20 * MiB, [held])], [])).stdout
+check(LATE not in state and "only its state" in state, f"no history: {state}")
+
 # Device 0's ring overflowed, so that its history begins 99 s after that of device 1.
 first = [e for i in range(100) for e in (
     event("alloc", A, 2 * MiB, 100_000_000 + 10 * i),
