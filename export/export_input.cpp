@@ -153,7 +153,13 @@ std::vector<OutOfMemory> errors_outside_history(const ExportProcess& process) {
     errors.push_back(row);
   }
   // What PyTorch handled is part of its own error, or was none.
-  const bool driver_told = !errors.empty() || !process.model->driver.handled.empty();
+  const auto handled = [&](Layer layer, int64_t device) {
+    return std::any_of(process.model->driver.handled.begin(), process.model->driver.handled.end(),
+                       [&](const FailedAllocation& f) {
+                         return f.layer == layer && (device < 0 || f.device == device);
+                       });
+  };
+  const bool driver_told = !errors.empty() || handled(Layer::kDriver, -1);
   BlockDecoder decoder(*process.reader);
   for_each_block<OutOfMemory>(
       *process.reader, decoder, process.id, [&](auto rows, const BlockRef&) {
@@ -161,7 +167,8 @@ std::vector<OutOfMemory> errors_outside_history(const ExportProcess& process) {
           const AllocationHistory* history = process.model->framework_on(oom.device);
           const bool told = oom.layer == Layer::kDriver
                                 ? driver_told
-                                : history != nullptr && !history->failures.empty();
+                                : (history != nullptr && !history->failures.empty()) ||
+                                      handled(Layer::kFramework, oom.device);
           if (!told) errors.push_back(oom);
         }
       });

@@ -40,10 +40,59 @@ bool allocated_after(const ProcessModel& process, int64_t time_ns) {
   });
 }
 
+// Whether nothing but segments came and went between two failures from one place.
+bool is_next_attempt(const AllocationHistory& history, const FailedAllocation& failure,
+                     const FailedAllocation& next) {
+  if (failure.stack == 0 || next.stack != failure.stack) return false;
+  const auto by_event = [](uint32_t event, const SegmentChange& c) { return event < c.event; };
+  const auto& changes = history.segment_changes;
+  const auto after = std::upper_bound(changes.begin(), changes.end(), failure.event, by_event);
+  const auto end = std::upper_bound(after, changes.end(), next.event, by_event);
+  return static_cast<size_t>(end - after) == next.event - failure.event;
+}
+
+// Whether the operator that failed still has what it allocated before, its result, when the program
+// allocates again: an error would have freed it.
+bool went_on(const AllocationHistory& history, const FailedAllocation& failure) {
+  constexpr uint32_t kOfOneOperator = 4;
+  const AllocationColumns& all = history.allocations;
+  uint32_t next = 0;
+  for (uint32_t end = static_cast<uint32_t>(all.size()); next < end;) {
+    const uint32_t middle = next + (end - next) / 2;
+    if (all.birth(middle) <= failure.event) {
+      next = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  if (next == all.size()) return false;
+  for (uint32_t i = next; i-- > 0 && next - i <= kOfOneOperator;) {
+    if (all.stack(i) != failure.stack) return false;
+    if (all.release(i) > all.birth(next)) return true;
+  }
+  return false;
+}
+
+// A convolution asks for a workspace after the other until it gets one, or does without.
+void set_aside_attempts(AllocationHistory& history, std::vector<FailedAllocation>& handled) {
+  std::vector<FailedAllocation>& failures = history.failures;
+  std::vector<FailedAllocation> left;
+  bool is_attempt = false;  // with one before it
+  for (size_t i = 0; i < failures.size(); ++i) {
+    const bool has_next =
+        i + 1 < failures.size() && is_next_attempt(history, failures[i], failures[i + 1]);
+    const bool made_do = has_next || (is_attempt && went_on(history, failures[i]));
+    (made_do ? handled : left).push_back(failures[i]);
+    is_attempt = has_next;
+  }
+  failures = std::move(left);
+}
+
 }  // namespace
 
 void set_aside_handled_refusals(ProcessModel& process) {
   DriverModel& driver = process.driver;
+  for (AllocationHistory& history : process.framework) set_aside_attempts(history, driver.handled);
   std::vector<FailedAllocation> left;
   for (const FailedAllocation& refusal : driver.failures) {
     const auto history =

@@ -98,8 +98,9 @@ void add_ooms(DeviceReport& d, const DeviceEvidence& evidence) {
 void add_library_refusals(DeviceReport& d, const ProcessModel& process) {
   std::map<std::string, LibraryRefusals, std::less<>> sums;
   for (const FailedAllocation& f : process.driver.handled) {
-    const std::string library(process.names.string(f.owner));
-    if (f.device != d.device || library == "torch") continue;
+    const bool of_operator = f.layer == Layer::kFramework;
+    const std::string library(of_operator ? "torch" : process.names.string(f.owner));
+    if (f.device != d.device || (library == "torch" && !of_operator)) continue;
     LibraryRefusals& sum = sums[library];
     sum.library = library;
     ++sum.count;

@@ -272,8 +272,10 @@ std::string oom_text(const OomReport& oom) {
 }
 
 std::string refusals_text(const LibraryRefusals& refusals) {
-  return fmt::format("{} asked the driver in vain for {}{}, and the program went on",
-                     refusals.library, size_text(refusals.largest_bytes),
+  const std::string who = refusals.library == "torch" ? "PyTorch's operators asked its allocator"
+                                                      : refusals.library + " asked the driver";
+  return fmt::format("{} in vain for {}{}, and the program went on", who,
+                     size_text(refusals.largest_bytes),
                      refusals.count == 1 ? "" : fmt::format(" at most, {} times", refusals.count));
 }
 

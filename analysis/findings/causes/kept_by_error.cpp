@@ -1,6 +1,7 @@
 #include "analysis/findings/causes/kept_by_error.h"
 
 #include <algorithm>
+#include <span>
 #include <unordered_set>
 
 #include "analysis/passes/backward_passes.h"
@@ -153,8 +154,11 @@ bool KeptByError::fails_again(const DeviceEvidence& d) const {
 
 std::optional<KeptByError> kept_by_error(const DeviceEvidence& d) {
   if (!d.ran_out() || d.categories.of.empty()) return std::nullopt;
+  // Each costs a pass over the history, and a server may catch thousands.
+  constexpr size_t kMost = 64;
+  const std::span failures(d.model->failures);
   KeptByError kept;
-  for (const FailedAllocation& failure : d.model->failures) {
+  for (const FailedAllocation& failure : failures.last(std::min(kMost, failures.size()))) {
     KeptByError since = kept_since(d, failure);
     if (since.bytes > kept.bytes) kept = std::move(since);
   }

@@ -139,10 +139,8 @@ std::string text_of(Remedy remedy, bool trains) {
       break;
   }
   return fmt::format(
-      "compute this in parts{}, or with a fused operation that does not build the "
-      "whole tensor, such as torch.cdist or einsum, or "
-      "torch.nn.functional.scaled_dot_product_attention for attention scores (a "
-      "softmax of q @ k.T)",
+      "compute this in parts{}; for attention scores (a softmax of q @ k.T), "
+      "torch.nn.functional.scaled_dot_product_attention does not build the whole tensor",
       trains ? " (each under torch.utils.checkpoint)" : "");
 }
 

@@ -343,7 +343,7 @@ TEST(Operations, AutotuningIsNotAnOperation) {
   const std::string advice =
       advice_on_scores({"bench " + kTorch + "_inductor/runtime/triton_heuristics.py:840"});
   EXPECT_NE(advice.find("max-autotune"), std::string::npos) << advice;
-  EXPECT_EQ(advice.find("cdist"), std::string::npos) << advice;
+  EXPECT_EQ(advice.find("in parts"), std::string::npos) << advice;
 }
 
 // Messages along the edges of graphs, which have another number of them in every step.

@@ -350,6 +350,67 @@ TEST(OutOfMemory, WhatNoExceptionKeeps) {
   }
 }
 
+// A convolution that has its result asks for one workspace after the other. `fails`: none fits, and
+// it cannot do without.
+Trace workspaces_are_tried(bool fails) {
+  return Trace::on_card(1024 * kMiB, [=](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 3; ++i) t.step();
+    const uint64_t result = s.alloc(8 * kMiB, s.forward(1));
+    for (const uint64_t mib : {96U, 96U, 64U}) s.run_out(mib * kMiB, kMiB, s.forward(1));
+    if (fails) {
+      s.free(result);
+      return;
+    }
+    const uint64_t next = s.alloc(8 * kMiB, s.forward(2));
+    s.free(result);
+    s.free(next);
+    t.step();
+  });
+}
+
+TEST(OutOfMemory, AnOperatorThatMakesDoWithLessHasNotFailed) {
+  const Trace trace = workspaces_are_tried(false);
+  const Report report = trace.report();
+  const DeviceReport& d = report.ranks.at(0).devices.at(0);
+  EXPECT_EQ(d.oom_count, 0U);
+  ASSERT_EQ(d.library_refusals.size(), 1U);
+  EXPECT_EQ(d.library_refusals[0].library, "torch");
+  EXPECT_EQ(d.library_refusals[0].count, 3U);
+  EXPECT_EQ(d.library_refusals[0].largest_bytes, 96 * kMiB);
+  EXPECT_TRUE(trace.finding("capacity").id.empty());
+}
+
+TEST(OutOfMemory, AnOperatorThatTriesSeveralWorkspacesFailsOnce) {
+  const Trace trace = workspaces_are_tried(true);
+  const Report report = trace.report();
+  const DeviceReport& d = report.ranks.at(0).devices.at(0);
+  EXPECT_EQ(d.oom_count, 1U);
+  ASSERT_EQ(d.ooms.size(), 1U);
+  EXPECT_EQ(d.ooms[0].requested_bytes, 64 * kMiB);
+  ASSERT_EQ(d.library_refusals.size(), 1U);
+  EXPECT_EQ(d.library_refusals[0].count, 2U);
+  EXPECT_TRUE(trace.finding("kept_by_error").id.empty());
+}
+
+// The program has seen each of them: it frees or allocates something before it tries again.
+TEST(OutOfMemory, ErrorsThatAProgramCatchesAreCounted) {
+  const Trace trace = Trace::on_card(1024 * kMiB, [](Story& s, uint32_t) {
+    const uint64_t kept = s.alloc(8 * kMiB, s.user(7));
+    for (int i = 0; i < 3; ++i) {
+      const uint64_t input = s.alloc(4 * kMiB, s.user(8));
+      s.run_out(96 * kMiB, kMiB, s.user(9));
+      s.free(input);
+    }
+    s.run_out(96 * kMiB, kMiB, s.user(7));
+    s.alloc(4 * kMiB, s.user(8));
+    s.free(kept);
+  });
+  const Report report = trace.report();
+  EXPECT_EQ(report.ranks.at(0).devices.at(0).oom_count, 4U);
+  EXPECT_TRUE(report.ranks.at(0).devices.at(0).library_refusals.empty());
+}
+
 // What the rest of the step that was given up needs is not known: nothing is promised for it.
 TEST(OutOfMemory, HalfTheBatchOfAStepThatWasGivenUp) {
   const auto advice = [](int steps, const char* finding) {
