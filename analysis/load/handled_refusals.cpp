@@ -51,20 +51,31 @@ bool is_next_attempt(const AllocationHistory& history, const FailedAllocation& f
   return static_cast<size_t>(end - after) == next.event - failure.event;
 }
 
-// Whether the operator that failed still has what it allocated before, its result, when the program
-// allocates again: an error would have freed it.
-bool went_on(const AllocationHistory& history, const FailedAllocation& failure) {
-  constexpr uint32_t kOfOneOperator = 4;
-  const AllocationColumns& all = history.allocations;
-  uint32_t next = 0;
-  for (uint32_t end = static_cast<uint32_t>(all.size()); next < end;) {
-    const uint32_t middle = next + (end - next) / 2;
+// The number of blocks that were born before it.
+uint32_t blocks_before(const AllocationColumns& all, const FailedAllocation& failure) {
+  uint32_t first = 0;
+  for (auto end = static_cast<uint32_t>(all.size()); first < end;) {
+    const uint32_t middle = first + (end - first) / 2;
     if (all.birth(middle) <= failure.event) {
-      next = middle + 1;
+      first = middle + 1;
     } else {
       end = middle;
     }
   }
+  return first;
+}
+
+// Whether the operator that failed had already allocated something: its result.
+bool has_begun(const AllocationHistory& history, const FailedAllocation& failure) {
+  const uint32_t before = blocks_before(history.allocations, failure);
+  return before != 0 && history.allocations.stack(before - 1) == failure.stack;
+}
+
+// Whether it still has its result when the program allocates again: an error would have freed it.
+bool went_on(const AllocationHistory& history, const FailedAllocation& failure) {
+  constexpr uint32_t kOfOneOperator = 4;
+  const AllocationColumns& all = history.allocations;
+  const uint32_t next = blocks_before(all, failure);
   if (next == all.size()) return false;
   for (uint32_t i = next; i-- > 0 && next - i <= kOfOneOperator;) {
     if (all.stack(i) != failure.stack) return false;
@@ -73,14 +84,16 @@ bool went_on(const AllocationHistory& history, const FailedAllocation& failure) 
   return false;
 }
 
-// A convolution asks for a workspace after the other until it gets one, or does without.
+// A convolution that has its result asks for one workspace after the other until it gets one, or
+// does without.
 void set_aside_attempts(AllocationHistory& history, std::vector<FailedAllocation>& handled) {
   std::vector<FailedAllocation>& failures = history.failures;
   std::vector<FailedAllocation> left;
   bool is_attempt = false;  // with one before it
   for (size_t i = 0; i < failures.size(); ++i) {
-    const bool has_next =
-        i + 1 < failures.size() && is_next_attempt(history, failures[i], failures[i + 1]);
+    const bool has_next = i + 1 < failures.size() &&
+                          is_next_attempt(history, failures[i], failures[i + 1]) &&
+                          has_begun(history, failures[i]);
     const bool made_do = has_next || (is_attempt && went_on(history, failures[i]));
     (made_do ? handled : left).push_back(failures[i]);
     is_attempt = has_next;
