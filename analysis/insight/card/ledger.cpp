@@ -61,6 +61,44 @@ std::optional<MemoryTotals> framework_totals(const ProcessModel& process, int64_
   return model->totals_after(event);
 }
 
+// What PyTorch allocated for the next segment that it records, or for the next part of an
+// expandable one: that takes it some microseconds, and the driver's peak is often in between.
+uint64_t becoming_segment(const ProcessModel& process, int64_t device, int64_t time_ns) {
+  const AllocationHistory* history = process.framework_on(device);
+  if (history == nullptr) return 0;
+  const auto& changes = history->segment_changes;
+  const auto next = std::partition_point(
+      changes.begin(), changes.end(), [&](const SegmentChange& c) { return c.time_ns <= time_ns; });
+  if (next == changes.end() || !next->grows) return 0;
+  const int64_t since_ns = next == changes.begin() ? INT64_MIN : (next - 1)->time_ns;
+  const std::vector<DriverAllocation>& all = process.driver.allocations;
+  const auto counts = [&](const DriverAllocation& a, uint64_t address) {
+    return a.birth_ns >= since_ns && a.birth_ns <= time_ns && a.death_ns > next->time_ns &&
+           a.device == device && a.on_card() && a.size_bytes <= next->size_bytes &&
+           address >= next->address && address - next->address <= next->size_bytes - a.size_bytes &&
+           process.names.string(a.owner) == "torch";
+  };
+  const auto first_since = [&](const auto& rows) {
+    return std::partition_point(rows.begin(), rows.end(),
+                                [&](const auto& row) { return row.birth_ns < since_ns; });
+  };
+  uint64_t bytes = 0;
+  for (auto a = first_since(all); a != all.end() && a->birth_ns <= time_ns; ++a) {
+    if (a->kind != MemoryKind::kVirtual && counts(*a, a->address)) bytes += a->size_bytes;
+  }
+  const auto& mappings = process.driver.mappings;
+  for (auto m = first_since(mappings); m != mappings.end() && m->birth_ns <= next->time_ns; ++m) {
+    const DriverAllocation& a = all[m->allocation];
+    if (counts(a, m->address)) bytes += std::min(a.size_bytes, m->size_bytes);
+  }
+  return bytes;
+}
+
+// Of PyTorch's segments, on the card.
+uint64_t resident_bytes(const MemoryTotals& totals, uint64_t becoming, uint64_t asleep) {
+  return totals.reserved - std::min(totals.reserved, asleep) + becoming;
+}
+
 }  // namespace
 
 LedgerSource::LedgerSource(const ProcessModel& process, int64_t device)
@@ -157,8 +195,9 @@ std::vector<LedgerLine> LedgerSource::recorded_lines(int64_t time_ns,
   if (totals) {
     // Without the bridge, blocks of a late recording are in segments that were not recorded: then
     // less is reserved than allocated, and the cache of those segments is part of "pre_attach".
+    const uint64_t becoming = becoming_segment(process_, device_, time_ns);
     const uint64_t reserved = process_.torch_pools.empty()
-                                  ? totals->reserved
+                                  ? totals->reserved + becoming
                                   : sampled_at(pool_reserved_, driver_.card(), time_ns);
     const uint64_t not_allocated = reserved - std::min(reserved, totals->allocated);
     const uint64_t pending = std::min(totals->pending(), not_allocated);
@@ -173,7 +212,7 @@ std::vector<LedgerLine> LedgerSource::recorded_lines(int64_t time_ns,
     lines.push_back({"torch.cached", static_cast<int64_t>(cached - asleep_cached)});
     // Segments are the lines above; other memory of torch has its own.
     const uint64_t torch = torch_driver_bytes(driver) + inside_of_others(time_ns);
-    const uint64_t resident = totals->reserved - std::min(totals->reserved, asleep);
+    const uint64_t resident = resident_bytes(*totals, becoming, asleep);
     add(lines, "torch.other", static_cast<int64_t>(torch - std::min(torch, resident)));
   }
   for (const auto& [owner, bytes] : driver.card_by_owner) {
@@ -208,7 +247,8 @@ int64_t LedgerSource::recorded_bytes(int64_t time_ns) const {
   if (!totals || late_ || !process_.torch_pools.empty()) return bytes;
   const uint64_t torch = torch_driver_bytes(driver_.state_at(time_ns)) + inside_of_others(time_ns);
   const uint64_t asleep = residence_.asleep().at(time_ns);
-  const uint64_t resident = totals->reserved - std::min(totals->reserved, asleep);
+  const uint64_t resident =
+      resident_bytes(*totals, becoming_segment(process_, device_, time_ns), asleep);
   const bool knows_segments = torch != 0;
   return knows_segments && torch < resident ? bytes - static_cast<int64_t>(resident - torch)
                                             : bytes;

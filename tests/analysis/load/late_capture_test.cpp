@@ -127,9 +127,8 @@ AllocationHistory model_of(const std::vector<FrameworkEvent>& events) {
   return std::move(replay).finish();
 }
 
-// Between the driver's allocation of a segment and the allocator's report of it, the segment is
-// torch's, but not in its books.
-TEST(LateCapture, ASegmentThatIsNotYetReportedIsOther) {
+// Between the driver's allocation of a segment and the allocator's report of it.
+TEST(LateCapture, ASegmentThatIsNotYetReportedIsCached) {
   constexpr int64_t kWay = 20'000;
   Dictionary names;
   const uint32_t torch = names.add_string("torch");
@@ -153,8 +152,35 @@ TEST(LateCapture, ASegmentThatIsNotYetReportedIsOther) {
                  {"torch.other", other},
                  {"unexplained", 0}};
   };
-  EXPECT_EQ(lines_at(p, 2), lines(12, 15));
+  EXPECT_EQ(lines_at(p, 2), lines(24, 3));
   EXPECT_EQ(lines_at(p, 3), lines(24, 3));
+}
+
+TEST(LateCapture, PagesOfAnExpandableSegmentThatAreNotYetReportedAreCached) {
+  constexpr int64_t kWay = 20'000;
+  constexpr uint64_t kBase = uint64_t{1} << 40;
+  Dictionary names;
+  const uint32_t torch = names.add_string("torch");
+  const auto page = [&](DriverOperation operation, uint64_t handle, uint64_t address) {
+    DriverEvent e = driver(2, operation, MemoryKind::kVirtual, address, 20);
+    e.handle = handle;
+    return e;
+  };
+  std::vector<DriverEvent> events = {context(),
+                                     page(DriverOperation::kCreate, 1, 0),
+                                     page(DriverOperation::kCreate, 2, 0),
+                                     page(DriverOperation::kMap, 1, kBase),
+                                     page(DriverOperation::kMap, 2, kBase + 20 * kMiB),
+                                     page(DriverOperation::kCreate, 3, 0),  // of another use
+                                     page(DriverOperation::kMap, 3, kBase / 2)};
+  for (DriverEvent& e : events) e.owner = torch;
+  ProcessModel p = process_of(std::move(events), {800, 800, 860, 860});
+  p.names = std::move(names);
+  p.framework.push_back(
+      model_of({torch_event(kSecond, FrameworkAction::kSegmentMap, kBase - 20 * kMiB, 20),
+                torch_event(2 * kSecond + kWay, FrameworkAction::kSegmentMap, kBase, 40)}));
+  EXPECT_EQ(lines_at(p, 2).at("torch.cached"), 60);
+  EXPECT_EQ(lines_at(p, 3).at("torch.cached"), 60);
 }
 
 // A reading between the driver's release of a segment and the allocator's report of it.
