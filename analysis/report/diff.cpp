@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "analysis/names/stack_lines.h"
 #include "analysis/report/restarts.h"
 #include "analysis/report/stack_pairs.h"
 #include "analysis/wording.h"
@@ -54,7 +55,7 @@ std::vector<DiffLine> named_lines(const Pairs& pairs) {
 std::vector<DiffLine> peaks_of(const DeviceReport& a, const DeviceReport& b) {
   const std::string_view peak = a.state_only && b.state_only ? "" : " peak";  // neither has any
   std::vector<DiffLine> lines;
-  const auto add = [&](std::string_view what, Peak DeviceReport::* which, bool of_torch) {
+  const auto add = [&](std::string_view what, Peak DeviceReport::*which, bool of_torch) {
     // Of a device with memory, a peak of 0 bytes was not recorded.
     const auto known = [&](const DeviceReport& d) {
       return (d.*which).bytes != 0 || (of_torch && d.has_framework && d.allocated_peak.bytes == 0);
@@ -131,7 +132,9 @@ bool is_older(const DeviceReport& d, const StackShare& share) {
   return share.before_history && !d.state_only;
 }
 
-std::vector<DiffLine> stacks_of(const DeviceReport& a, const DeviceReport& b) {
+// Adds a note on each file that is compared with one of another name.
+std::vector<DiffLine> stacks_of(const DeviceReport& a, const DeviceReport& b,
+                                std::vector<std::string>& notes) {
   StackPairs pairs;
   DiffLine older;
   older.before_history = true;
@@ -140,6 +143,11 @@ std::vector<DiffLine> stacks_of(const DeviceReport& a, const DeviceReport& b) {
   }
   for (const StackShare& s : b.stacks) {
     is_older(b, s) ? void(older.after_bytes += s.bytes) : pairs.add_after(s.frames, s.bytes);
+  }
+  for (const RenamedFile& file : pairs.renamed()) {
+    const std::string text = file.text();
+    const bool own = is_users_code(file.after) && is_users_code(file.before);
+    if (own && std::find(notes.begin(), notes.end(), text) == notes.end()) notes.push_back(text);
   }
   std::vector<DiffLine> lines;
   if (older.change() != 0) lines.push_back(older);
@@ -306,11 +314,12 @@ Result<Diff> compare(const Report& before, const Report& after) {
     if (earlier.rank->detailed && later.rank->detailed) {
       d.modules = modules_of(x, y);
       d.layers = layers_of(x, y);
-      d.stacks = stacks_of(x, y);
+      d.stacks = stacks_of(x, y, diff.notes);
     }
     diff.devices.push_back(std::move(d));
   }
-  diff.notes = window_notes(before, after);
+  const std::vector<std::string> windows = window_notes(before, after);
+  diff.notes.insert(diff.notes.begin(), windows.begin(), windows.end());
   const auto old_ids = alarms(before);
   const auto new_ids = alarms(after);
   std::set_difference(new_ids.begin(), new_ids.end(), old_ids.begin(), old_ids.end(),

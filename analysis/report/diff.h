@@ -13,7 +13,7 @@ namespace tidemark {
 struct DiffLine {
   std::string name;                        // of a peak, category, owner or nn.Module
   std::vector<std::string> frames;         // of a stack, innermost first
-  std::vector<std::string> before_frames;  // if its lines were others; else empty
+  std::vector<std::string> before_frames;  // if its lines or files were others; else empty
   uint64_t before_bytes = 0;
   uint64_t after_bytes = 0;
   bool before_history = false;  // allocated before the recording began: no stack can be known
@@ -55,7 +55,8 @@ struct Diff {
   bool before_has_losses = false;
   bool after_has_losses = false;
   std::vector<std::string> losses;  // of both, one sentence each
-  std::vector<std::string> notes;   // what the peaks are of, where a recording is a kept window
+  // What the peaks are of, where a recording is a kept window; files compared with renamed ones.
+  std::vector<std::string> notes;
 };
 
 // "rank 1 (pid 42) cuda:0"; without a pid if it is 0.

@@ -15,10 +15,8 @@ using Lines = std::vector<int64_t>;
 struct Sums {
   uint64_t before = 0;
   uint64_t after = 0;
-  bool in_before = false;
-  bool in_after = false;
-  const std::vector<std::string>* frames = nullptr;
-  const std::vector<std::string>* before_frames = nullptr;  // null: the same
+  const std::vector<std::string>* before_frames = nullptr;  // null: that run does not have it
+  const std::vector<std::string>* after_frames = nullptr;
 };
 
 // Splits "function file:line" before the colon. Line 0: there is none.
@@ -70,7 +68,7 @@ void join_nearest(Group& group, std::vector<Group::iterator>& gone,
   for (const auto& [g, f] : order) {
     if (gone[g] == group.end() || joined[f]) continue;
     fresh[f]->second.before = gone[g]->second.before;
-    fresh[f]->second.before_frames = gone[g]->second.frames;
+    fresh[f]->second.before_frames = gone[g]->second.before_frames;
     joined[f] = true;
     group.erase(gone[g]);
     gone[g] = group.end();
@@ -82,12 +80,12 @@ void join_moved(Group& group) {
   std::vector<Group::iterator> gone;
   std::vector<Group::iterator> fresh;
   for (auto it = group.begin(); it != group.end(); ++it) {
-    if (it->second.in_before && it->second.in_after) {
+    if (it->second.before_frames != nullptr && it->second.after_frames != nullptr) {
       join_nearest(group, gone, fresh);
       gone.clear();
       fresh.clear();
     } else {
-      (it->second.in_before ? gone : fresh).push_back(it);
+      (it->second.before_frames != nullptr ? gone : fresh).push_back(it);
     }
   }
   join_nearest(group, gone, fresh);
@@ -95,27 +93,49 @@ void join_moved(Group& group) {
 
 }  // namespace
 
+std::vector<RenamedFile> StackPairs::renamed() const {
+  FileFunctions before;
+  FileFunctions after;
+  for (const Entry& entry : entries_) {
+    for (const std::string& frame : entry.frames) {
+      const auto [function, file] = function_and_file(frame);
+      if (!file.empty()) (entry.after ? after : before)[file].insert(function);
+    }
+  }
+  return renamed_files(before, after);
+}
+
 std::vector<PairedStack> StackPairs::pair() const {
+  std::map<std::string, std::string, std::less<>> names;  // of files, before -> after
+  for (RenamedFile& file : renamed()) names[std::move(file.before)] = std::move(file.after);
   std::map<std::string, Group> groups;
   for (const Entry& entry : entries_) {
     std::string key;
     Lines lines;
     for (const std::string& frame : entry.frames) {
       const auto [text, line] = without_line(frame);
-      key.append(text).push_back('\n');
+      const std::string_view file = function_and_file(frame).second;
+      const auto renamed = entry.after ? names.end() : names.find(file);
+      if (renamed == names.end()) {
+        key.append(text);
+      } else {
+        key.append(text.substr(0, text.size() - file.size())).append(renamed->second);
+      }
+      key.push_back('\n');
       lines.push_back(line);
     }
     Sums& sums = groups[std::move(key)][std::move(lines)];
     (entry.after ? sums.after : sums.before) += entry.bytes;
-    (entry.after ? sums.in_after : sums.in_before) = true;
-    sums.frames = &entry.frames;
+    (entry.after ? sums.after_frames : sums.before_frames) = &entry.frames;
   }
   std::vector<PairedStack> pairs;
   for (auto& [key, group] : groups) {
     join_moved(group);
     for (const auto& [lines, sums] : group) {
-      PairedStack pair{*sums.frames, {}, sums.before, sums.after};
-      if (sums.before_frames != nullptr) pair.before_frames = *sums.before_frames;
+      const auto* const before = sums.before_frames;
+      const auto* const after = sums.after_frames;
+      PairedStack pair{after != nullptr ? *after : *before, {}, sums.before, sums.after};
+      if (before != nullptr && *before != pair.frames) pair.before_frames = *before;
       pairs.push_back(std::move(pair));
     }
   }

@@ -1,17 +1,20 @@
 // Stacks of two runs paired: those that both runs have; the others by function and file of every
 // frame and, where several stacks have the same, by the nearest lines, without passing a line that
-// both have. So an edit that moves lines changes nothing else.
+// both have. So an edit that moves lines changes nothing else, nor does a copy of the program under
+// another name.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "analysis/report/renamed_files.h"
+
 namespace tidemark {
 
 struct PairedStack {
   std::vector<std::string> frames;         // of the later run, if it has the stack
-  std::vector<std::string> before_frames;  // if both have it, but at other lines; else empty
+  std::vector<std::string> before_frames;  // if both have it, but it reads otherwise; else empty
   uint64_t before_bytes = 0;
   uint64_t after_bytes = 0;
 };
@@ -27,6 +30,8 @@ class StackPairs {
   void add_after(const std::vector<std::string>& frames, uint64_t bytes) {
     entries_.push_back({frames, bytes, true});
   }
+  // Files of the one that are taken for files of the other.
+  std::vector<RenamedFile> renamed() const;
   std::vector<PairedStack> pair() const;
 
  private:

@@ -110,11 +110,11 @@ class TextDiff {
     return both == d.peaks.end() ? 0 : both->change();
   }
 
-  // "main train.py:27 (was :21)".
+  // "main train.py:27 (was :21)". That its file was another one is said once, above.
   static std::string with_old_line(const std::string& now, const std::string& before) {
-    if (before.empty() || before == now) return now;
     const size_t colon = before.rfind(':');
-    return colon == std::string::npos ? now : now + " (was " + before.substr(colon) + ")";
+    if (colon == std::string::npos || now.ends_with(before.substr(colon))) return now;
+    return now + " (was " + before.substr(colon) + ")";
   }
 
   // What one of a stack's frames was before; empty if that is not known. Paired stacks have the

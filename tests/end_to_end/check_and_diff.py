@@ -589,6 +589,65 @@ check("called by main train.py:46 (was :43)" in text, f"a caller's line, too: {t
 check("called by main train.py:10\n" in text, f"one that did not move: {text}")
 
 
+# diff: a copy of a program under another name is compared with it.
+def program(name, filename, *functions):
+    """Each function, (name, line, MiB), called by main."""
+    path, trace = tmp / f"{name}.pickle", []
+    for i, (function, line, size) in enumerate(functions):
+        frames = [{"name": function, "filename": filename, "line": line},
+                  {"name": "main", "filename": filename, "line": 90 + i},
+                  {"name": "<module>", "filename": filename, "line": 99}]
+        for action in "segment_alloc", "alloc":
+            trace.append({"action": action, "addr": (0x7F << 40) + (i << 36), "size": size * MiB,
+                          "stream": 0, "time_us": 10 + len(trace), "frames": frames})
+    path.write_bytes(pickle.dumps({"segments": [], "device_traces": [trace]}))
+    return path
+
+
+def renamed(before, after):
+    """What is said of files, and what changed by line: MiB before and after."""
+    result = json.loads(status(0, "diff", before, after, "--json").stdout)
+    return ([n for n in result["notes"] if "compared with" in n],
+            {s["frames"][0]: (s["before_bytes"] // MiB, s["after_bytes"] // MiB)
+             for s in result["devices"][0]["by_stack"]})
+
+
+PARTS = (("Encoder.forward", 10, 40), ("Decoder.forward", 30, 60), ("loss_of", 50, 20))
+LONGER = (("Encoder.forward", 10, 40), ("Decoder.forward", 33, 60), ("loss_of", 53, 90))
+copied = program("copied", "/home/me/speech.py", *PARTS)
+for filename, said in (
+        ("/home/me/speech_chunked.py", "speech_chunked.py is compared with speech.py"),
+        ("/home/me/try2.py", "try2.py is compared with speech.py"),
+        ("/home/me/second/speech.py", "/home/me/second/speech.py is compared with /home/me/speech.py")):
+    check_equal(renamed(copied, program("longer", filename, *LONGER)),
+                ([said], {f"loss_of {filename}:53": (20, 90)}), f"renamed to {filename}")
+    text = status(0, "diff", copied, tmp / "longer.pickle").stdout
+    check(said in text and f"loss_of {filename}:53 (was :50)" in text, f"for people: {text}")
+text = status(0, "diff", copied, program("grew", "/home/me/speech2.py", *PARTS[:2],
+                                         ("loss_of", 50, 21))).stdout
+check("loss_of /home/me/speech2.py:50\n" in text, f"its line is the same: {text}")
+one = program("one", "/home/me/long_demo_before.py", ("main", 7, 30))
+check_equal(renamed(one, program("two", "/home/me/long_demo_after.py", ("main", 8, 30))),
+            (["long_demo_after.py is compared with long_demo_before.py"], {}), "few functions, but like names")
+# A function more, and one less.
+check_equal(renamed(copied, program("more", "/home/me/v2.py", *PARTS, ("chunk", 70, 5)))[0],
+            ["v2.py is compared with speech.py"], "a function more")
+# Other programs are not.
+for name, filename, functions in (
+        ("unlike", "/home/me/vision.py", (("Stem.forward", 10, 40), ("Head.forward", 30, 60),
+                                          ("loss_of", 50, 20))),
+        ("few", "/home/me/vision.py", (("loss_of", 50, 20),)),
+        ("folder", "/home/you/speech.py", (("Stem.forward", 10, 40), ("Head.forward", 30, 60),
+                                           ("train", 40, 1), ("step", 50, 20)))):
+    notes, lines = renamed(copied, program(name, filename, *functions))
+    check_equal(notes, [], f"another program: {name}")
+    check_equal(len(lines), 3 + len(functions), f"no line is paired: {name}")
+check_equal(renamed(one, program("main", "/home/me/other.py", ("main", 8, 30)))[0], [],
+            "every program has a main")
+check_equal(renamed(copied, program("same", "/home/me/speech.py", *LONGER))[0], [],
+            "the file's name is the same")
+
+
 # diff: a line that both runs have is paired with itself, also where it holds nothing at the peak.
 def timeline(name, *entries):
     """(line, MiB, inner line) allocates, (line,) frees what that line allocated."""

@@ -54,13 +54,16 @@ void add_lines(const Model& model, const Lane& lane, const Moment& now, const Co
   for (const auto& [call, bytes] : bytes_by_call(before.model, before.lane, before.moment.live)) {
     calls.add_before(call, bytes);
   }
+  for (const RenamedFile& file : calls.renamed()) rows.push_back({file.text(), 0, 0, true});
+  rows.push_back({"by line, at these two instants", 0, 0, true});
   std::map<std::string, ChangeRow> by_line;
   for (const PairedStack& call : calls.pair()) {
     ChangeRow& row = by_line[call.frames.back()];
     if (row.name.empty()) row.name = call.frames.back();
     if (!call.before_frames.empty() && row.name == call.frames.back()) {
       const std::string& old = call.before_frames.back();
-      row.name += " (was " + old.substr(old.rfind(':')) + ")";
+      const std::string old_line = old.substr(old.rfind(':'));
+      if (!row.name.ends_with(old_line)) row.name += " (was " + old_line + ")";
     }
     row.before += call.before_bytes;
     row.after += call.after_bytes;
@@ -133,7 +136,6 @@ std::vector<ChangeRow> change_rows(const Model& model, const Lane& lane, const M
   rows.push_back({"allocated", a.allocated, b.allocated, false});
   rows.push_back({"reserved", a.reserved, b.reserved, false});
   add_categories(now, before, rows);
-  rows.push_back({"by line, at these two instants", 0, 0, true});
   add_lines(model, lane, now, before, rows);
   add_peaks(model, lane, before, rows);
   return rows;
