@@ -25,6 +25,7 @@ void fill(Prediction& p, const CachingAllocator& a) {
   p.driver_allocations = a.counts().driver_allocations;
   p.driver_frees = a.counts().driver_frees;
   p.retries = a.counts().retries;
+  p.emptied = a.counts().emptied;
   p.collections = a.counts().collections;
 }
 

@@ -36,7 +36,8 @@ struct Prediction {
   // Each costs the program time: the driver synchronizes.
   uint64_t driver_allocations = 0;  // segments, or pages of expandable segments
   uint64_t driver_frees = 0;
-  uint64_t retries = 0;      // requests for which the cache was emptied
+  uint64_t retries = 0;      // requests that the driver refused at first, as PyTorch counts them
+  uint64_t emptied = 0;      // times that the cache was returned, for a request or by the program
   uint64_t collections = 0;  // garbage collections that freed something
   // Set when a request did not fit within the limit. The run ends there (`ended_early`), unless the
   // recording failed at the same request.

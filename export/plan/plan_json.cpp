@@ -21,6 +21,7 @@ void write_outcome(JsonWriter& json, const PlanOutcome& o) {
   json.field("limit_bytes", o.on_card->limit_bytes);
   json.field("reserved_peak_bytes", o.on_card->reserved_peak);
   json.field("retries", o.on_card->retries);
+  json.field("cache_emptied", o.on_card->emptied);
   if (o.on_card->out_of_memory) json.field("failed_bytes", o.on_card->failed_bytes);
   json.end_object();
 }

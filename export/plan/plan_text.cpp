@@ -95,9 +95,9 @@ class TextPlan : StyledLines {
     }
     std::string text = fmt::format("{}fits, {} left", d.ends_at_error ? "what was recorded " : "",
                                    size_text(d.capacity - p.reserved_peak));
-    if (p.retries != 0) {
+    if (p.emptied != 0) {
       text += fmt::format("; the cache is emptied {}, which costs time",
-                          p.retries == 1 ? "once" : grouped(p.retries) + " times");
+                          p.emptied == 1 ? "once" : grouped(p.emptied) + " times");
     }
     if (o.high_reserved > d.capacity)
       return paint(text + "; it may not at the end of the range", "33");

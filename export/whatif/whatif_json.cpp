@@ -17,6 +17,7 @@ void write_outcome(JsonWriter& json, const Prediction& p) {
   json.field("driver_allocations", p.driver_allocations);
   json.field("driver_frees", p.driver_frees);
   json.field("retries", p.retries);
+  json.field("cache_emptied", p.emptied);
   json.field("garbage_collections", p.collections);
   json.field("limit_bytes", p.limit_bytes);
   json.field("most_limit_bytes", p.most_limit_bytes);

@@ -95,7 +95,7 @@ class TextWhatIf : StyledLines {
                                counted(p.failures_avoided, "request")),
                    "32");
     }
-    if (p.retries != 0) end += fmt::format("  (cache emptied {})", times(p.retries));
+    if (p.emptied != 0) end += fmt::format("  (cache emptied {})", times(p.emptied));
     line(styled("  {:>10}  {:>19}  {:>12}  {:>12}  {:>12}  {}", size_text(p.reserved_peak),
                 p.ended_early ? "ends early" : change(d.baseline.reserved_peak, p.reserved_peak),
                 size_text(p.cached_free_at_peak), size_text(p.largest_hole_at_peak),

@@ -39,7 +39,8 @@ struct AllocatorLimits {
 struct AllocatorCounts {
   uint64_t driver_allocations = 0;
   uint64_t driver_frees = 0;
-  uint64_t retries = 0;
+  uint64_t retries = 0;  // as PyTorch counts them: also if there was nothing to return
+  uint64_t emptied = 0;  // times that the whole cache was returned, and was not empty
   uint64_t collections = 0;
 };
 

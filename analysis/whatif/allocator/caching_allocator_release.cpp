@@ -51,6 +51,7 @@ void CachingAllocator::release_pool(uint32_t pool) {
 }
 
 void CachingAllocator::release_everything() {
+  const uint64_t freed = counts_.driver_frees;
   // This synchronizes every stream, which completes all pending frees.
   complete_first(pending_.size());
   release_pool(0);
@@ -58,6 +59,7 @@ void CachingAllocator::release_everything() {
   for (uint32_t i = 2; i < pools_.size(); ++i) {
     if (pools_[i].retired) release_pool(i);
   }
+  counts_.emptied += counts_.driver_frees != freed;
 }
 
 void CachingAllocator::empty_cache() {

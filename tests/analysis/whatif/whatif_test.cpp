@@ -220,6 +220,22 @@ TEST(WhatIf, ACardThatIsGivenCountsAlsoAfterARetry) {
   EXPECT_TRUE(whatif->predict(*settings).out_of_memory);
 }
 
+// The second failure finds the cache empty: PyTorch counts a retry, but nothing was returned.
+TEST(WhatIf, ACacheIsEmptiedOnlyIfItHoldsSomething) {
+  const auto settings = AllocatorSettings::parse("");
+  Recorder recorder(*settings, AllocatorLimits::of(0, 100 * kMib, 0));
+  recorder.allocate_block(0, 40 * kMib);
+  recorder.allocate_block(1, 30 * kMib);
+  recorder.free_block(1, 30 * kMib);
+  recorder.allocate_block(2, 90 * kMib);
+  recorder.allocate_block(3, 90 * kMib);
+  const auto whatif = WhatIf::prepare(recorder.process(), 0);
+  ASSERT_TRUE(whatif);
+  EXPECT_EQ(whatif->own().prediction.retries, 2U);
+  EXPECT_EQ(whatif->own().prediction.emptied, 1U);
+  EXPECT_EQ(whatif->predict(*settings).emptied, 1U);
+}
+
 TEST(WhatIf, EndsAtTheRequestThatDoesNotFit) {
   const auto settings = AllocatorSettings::parse("");
   Recorder recorder(*settings, {});
