@@ -47,7 +47,8 @@ struct Recorded {
 template <typename Alive>
 Recorded recorded(const ProcessModel& p, int64_t device, int64_t time_ns, const Alive& alive) {
   Recorded r;
-  if (const AllocationHistory* h = p.framework_on(device); h != nullptr) {
+  const AllocationHistory* const h = p.framework_on(device);
+  if (h != nullptr) {
     for (const Allocation& a : h->allocations) {
       if (alive(a.birth, a.release)) r.allocated += static_cast<int64_t>(a.block_bytes);
       if (alive(a.release, a.death)) r.pending += static_cast<int64_t>(a.block_bytes);
@@ -64,6 +65,15 @@ Recorded recorded(const ProcessModel& p, int64_t device, int64_t time_ns, const 
     std::string owner(p.names.string(a.owner));
     if (owner.empty()) owner = "unknown";
     (owner == "torch" ? r.torch_by_driver : r.others[owner]) += static_cast<int64_t>(a.size_bytes);
+    if (h == nullptr || owner != "torch") continue;
+    // PyTorch records a segment after the driver has allocated it.
+    for (const SegmentChange& change : h->segment_changes) {
+      if (change.time_ns <= time_ns) continue;
+      const bool its = change.grows && change.address == a.address &&
+                       change.size_bytes == a.size_bytes && a.death_ns > change.time_ns;
+      if (its) r.reserved += static_cast<int64_t>(a.size_bytes);
+      break;
+    }
   }
   return r;
 }
