@@ -19,14 +19,14 @@ std::string card_of(const ProcessModel& process, int64_t ordinal) {
 
 bool DeviceEvidence::is_tight() const {
   if (ran_out()) return true;
-  if (model == nullptr || limit.bytes == 0) return false;
+  if (model == nullptr || !limit.is_known()) return false;
   return model->reserved_peak.bytes >= limit.bytes / 10 * 9;
 }
 
 bool DeviceEvidence::has_room() const {
   constexpr uint64_t kSmallCard = uint64_t{16} << 30;  // where the card is not known
   if (ran_out() || model == nullptr) return false;
-  return model->reserved_peak.bytes < (limit.bytes != 0 ? limit.bytes : kSmallCard) / 2;
+  return model->reserved_peak.bytes < (limit.is_known() ? limit.bytes : kSmallCard) / 2;
 }
 
 bool DeviceEvidence::is_card_full() const {

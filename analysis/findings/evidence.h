@@ -97,6 +97,8 @@ struct Evidence {
   const RankComparison* ranks = nullptr;
   std::vector<DeviceEvidence> devices;
   bool part_of_job = false;  // other ranks are not in the trace
+  // The run is judged as if alone on a card of this size; 0: on its own card.
+  uint64_t other_card_bytes = 0;
 };
 
 // Adds its findings. Each rule is a small file in rules/, named after the id of its findings.

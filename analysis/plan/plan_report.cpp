@@ -1,5 +1,6 @@
 #include "analysis/plan/plan_report.h"
 
+#include "analysis/insight/card/limit.h"
 #include "analysis/whatif/whatif_report.h"
 
 namespace tidemark {
@@ -8,7 +9,8 @@ namespace {
 
 Result<PlanFit> fit(const Planner& planner, const PlanQuestion& question, bool fits) {
   if (planner.capacity() == 0 && planner.whatif().card_bytes() != 0) {
-    return Error{"--fit: others take all of the card; give a larger one with --card SIZE"};
+    return Error{
+        "--fit: nothing of the card is left for PyTorch; give a larger one with --card SIZE"};
   }
   if (planner.capacity() == 0) {
     return Error{"--fit: the size of the card is not in the recording; give it with --card SIZE"};
@@ -71,6 +73,8 @@ Result<PlanDevice> plan_device(const ProcessModel& process, const AllocationHist
   d.card_bytes = planner.whatif().card_bytes();
   d.other_bytes = planner.outside_bytes();
   d.assumes_other = planner.assumes_outside();
+  d.is_other_card = question.options.whatif.card_bytes != 0;
+  d.leaves_others = d.is_other_card && need_outside_torch(process, history.device).leaves_others;
   d.capacity = planner.capacity();
   d.ran_out = planner.ran_out();
   d.ends_at_error = planner.ends_at_error();

@@ -39,7 +39,9 @@ struct PlanDevice {
   uint64_t card_bytes = 0;
   uint64_t other_bytes = 0;    // on the card, outside of PyTorch's allocator
   bool assumes_other = false;  // the recording has no readings of the card
-  uint64_t capacity = 0;  // of the card, for PyTorch; 0: not known
+  bool is_other_card = false;  // its size was given: other_bytes are those of this process alone
+  bool leaves_others = false;  // and other processes of the recording are not counted
+  uint64_t capacity = 0;       // of the card, for PyTorch; 0: not known
   bool ran_out = false;
   bool ends_at_error = false;  // plans are lower bounds, and batches that fit upper ones
   bool has_whole_step = true;  // if not, no batch can be said to fit

@@ -279,7 +279,8 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
   report.damage = model.damage;
   report.unknown_blocks = model.unknown_blocks;
   report.kind = model.processes.size() > 1 ? "job" : "trace";
-  Evidence evidence{&model, &report.comparison, std::move(groundwork.devices), options.part_of_job};
+  Evidence evidence{&model, &report.comparison, std::move(groundwork.devices), options.part_of_job,
+                    options.card_bytes};
   for (DeviceEvidence& d : evidence.devices) {
     if (options.card_bytes == 0 || d.model == nullptr) continue;
     if (d.ran_out()) {
@@ -287,7 +288,7 @@ Result<Report> make_report(const TraceModel& model, const ReportOptions& given,
       report.notes.push_back(fmt::format(
           "memory ran out on cuda:{}: its own limit counts there, not that of --card", d.device));
     } else {
-      d.limit = limit_on_card(*d.process, *d.model, options.card_bytes);
+      d.limit = limit_on_card(*d.process, d.device, options.card_bytes);
     }
   }
   auto next = evidence.devices.begin();

@@ -209,12 +209,15 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
   w.card_bytes_ = options.card_bytes != 0 ? options.card_bytes
                   : card != nullptr       ? card->total_bytes
                                           : 0;
-  w.other_bytes_ = other_use(process, device, *model);
-  // Where a request failed, the replay finds what PyTorch could have.
-  if (options.card_bytes > kContextBytes && w.other_bytes_ == 0 && model->failures.empty()) {
-    w.other_bytes_ = kContextBytes;
-    w.assumes_other_ = true;
-    w.notes_.push_back(assumed_context_text());
+  if (options.card_bytes == 0) {
+    w.other_bytes_ = other_use(process, device, *model);
+  } else {
+    const NeedOutsideTorch outside = need_outside_torch(process, device);
+    // Where a request failed, the replay finds what PyTorch could have.
+    w.assumes_other_ =
+        outside.is_assumed && options.card_bytes > outside.bytes && model->failures.empty();
+    if (w.assumes_other_ || !outside.is_assumed) w.other_bytes_ = outside.bytes;
+    if (w.assumes_other_) w.notes_.push_back(assumed_context_text());
   }
   if (options.card_bytes != 0 && !model->failures.empty()) {
     w.notes_.push_back("memory ran out in the recording: its own limit counts, not that of --card");
@@ -249,8 +252,10 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
   w.recorded_allowed_ = best.limits.allowed;
   w.most_allowed_ = best.most_allowed;
   // Where no request failed, the search finds only the highest capacity that explains the retries.
-  if (model->failures.empty() && w.card_bytes_ > w.other_bytes_) {
-    const uint64_t left = w.card_bytes_ - w.other_bytes_;
+  const bool has_room = w.card_bytes_ > w.other_bytes_;
+  if (model->failures.empty() && (has_room || options.card_bytes != 0)) {
+    constexpr uint64_t kNoRoom = 1;  // 0 would be no limit
+    const uint64_t left = has_room ? w.card_bytes_ - w.other_bytes_ : kNoRoom;
     const uint64_t most =
         options.card_bytes != 0 ? left : std::max(left, model->reserved_peak.bytes);
     best.limits.capacity = std::min(best.limits.capacity, most);

@@ -64,8 +64,9 @@ class TextPlan : StyledLines {
 
   void card(const PlanDevice& d, const PlanOutcome& o) {
     if (d.capacity == 0 && d.card_bytes != 0) {
-      line(paint(fmt::format("  card      {}: no room for PyTorch beside {} of others",
-                             size_text(d.card_bytes), size_text(d.other_bytes)),
+      line(paint(fmt::format("  card      {}: no room for PyTorch beside {} of {}",
+                             size_text(d.card_bytes), size_text(d.other_bytes),
+                             d.is_other_card ? "CUDA and libraries" : "others"),
                  "1;31"));
       return;
     }
@@ -79,11 +80,18 @@ class TextPlan : StyledLines {
   static std::string room_text(const PlanDevice& d) {
     if (d.card_bytes == 0) return fmt::format("limit {}", size_text(d.capacity));
     if (d.card_bytes == d.capacity) return size_text(d.card_bytes);
-    const bool read = d.other_bytes != 0 && !d.assumes_other;
+    return fmt::format("{}, of which {} for PyTorch{}", size_text(d.card_bytes),
+                       size_text(d.capacity), held_text(d));
+  }
+
+  static std::string held_text(const PlanDevice& d) {
+    if (d.other_bytes == 0 || d.assumes_other) return "";
+    if (!d.is_other_card) {
+      return fmt::format(" (CUDA and others held {} in the recording)", size_text(d.other_bytes));
+    }
     return fmt::format(
-        "{}, of which {} for PyTorch{}", size_text(d.card_bytes), size_text(d.capacity),
-        read ? fmt::format(" (CUDA and others held {} in the recording)", size_text(d.other_bytes))
-             : "");
+        " (this process held {} outside PyTorch{})", size_text(d.other_bytes),
+        d.leaves_others ? ", without the other processes of the recording" : " in the recording");
   }
 
   StyledText verdict(const PlanDevice& d, const PlanOutcome& o) {

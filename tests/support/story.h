@@ -342,6 +342,14 @@ class Story {
     writer_.append(c);
   }
 
+  // What NVML lists at one instant: processes and their bytes.
+  void counters_of_processes(const std::vector<std::pair<uint64_t, uint64_t>>& processes) {
+    const int64_t time_ns = tick();
+    for (const auto& [pid, bytes] : processes) {
+      writer_.append(Counter{time_ns, bytes, pid, 0, CounterKind::kProcessUsed});
+    }
+  }
+
   void tag(uint64_t address, Category category) {
     TensorTag t{};
     t.time_ns = tick();

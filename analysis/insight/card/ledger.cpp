@@ -1,10 +1,13 @@
 #include "analysis/insight/card/ledger.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <map>
 #include <optional>
+#include <string_view>
 
+#include "analysis/insight/card/limit.h"
 #include "analysis/load/trace_model.h"
 
 namespace tidemark {
@@ -409,6 +412,79 @@ void LedgerSource::find_constant_part() {
 LedgerSource::ConstantPart LedgerSource::constant_at(int64_t time_ns) const {
   if (!late_ || before_.empty()) return constant_;
   return {static_cast<int64_t>(before_.at(time_ns)), before_.time_ns.front()};
+}
+
+uint64_t LedgerSource::recorded_outside_torch(int64_t time_ns) const {
+  constexpr std::array<std::string_view, 3> kSegments{"torch.allocated", "torch.pending",
+                                                      "torch.cached"};
+  int64_t bytes = 0;
+  for (const LedgerLine& line : recorded_lines(time_ns, nullptr)) {
+    if (std::find(kSegments.begin(), kSegments.end(), line.owner) == kSegments.end()) {
+      bytes += line.bytes;
+    }
+  }
+  return static_cast<uint64_t>(std::max<int64_t>(bytes, 0));
+}
+
+std::optional<uint64_t> LedgerSource::own_outside_torch(int64_t time_ns) const {
+  if (contexts_gone_at(time_ns)) return std::nullopt;
+  std::optional<int64_t> rest = own_rest_near(time_ns);
+  if (!rest) {
+    const std::optional<size_t> reading = usable_reading(time_ns);
+    if (!reading) return std::nullopt;
+    rest = std::max<int64_t>(rest_of(*reading), 0);
+    // Where nobody tells the processes apart, more than a context is others' as far as anybody
+    // knows.
+    if (may_be_shared()) rest = std::min(*rest, static_cast<int64_t>(kContextBytes));
+  }
+  return static_cast<uint64_t>(*rest) + recorded_outside_torch(time_ns);
+}
+
+// When the driver's memory outside PyTorch is highest; it may be between two readings.
+std::optional<int64_t> LedgerSource::driver_peak_outside_torch() const {
+  std::map<int64_t, int64_t> changes;
+  for (const DriverAllocation& a : process_.driver.allocations) {
+    if (!a.on_card() || a.device != device_ || process_.names.string(a.owner) == "torch") continue;
+    changes[a.birth_ns] += static_cast<int64_t>(a.size_bytes);
+    if (a.death_ns != INT64_MAX) changes[a.death_ns] -= static_cast<int64_t>(a.size_bytes);
+  }
+  int64_t held = 0;
+  int64_t most = 0;
+  std::optional<int64_t> peak_ns;
+  for (const auto& [time_ns, change] : changes) {
+    held += change;
+    if (held <= most) continue;
+    most = held;
+    peak_ns = time_ns;
+  }
+  return peak_ns;
+}
+
+std::optional<uint64_t> LedgerSource::most_own_outside_torch() const {
+  std::vector<int64_t> times;
+  if (const auto peak_ns = driver_peak_outside_torch()) times.push_back(*peak_ns);
+  // A thousand readings of a long run are enough.
+  const size_t count = lists_.empty() ? used_.time_ns.size() : lists_.size();
+  for (size_t i = 0; i < count; i += count / 1000 + 1) {
+    times.push_back(lists_.empty() ? used_.time_ns[i] : lists_[i].time_ns);
+  }
+  std::optional<uint64_t> most;
+  for (const int64_t time_ns : times) {
+    const std::optional<uint64_t> bytes = own_outside_torch(time_ns);
+    if (bytes && (!most || *bytes > *most)) most = bytes;
+  }
+  return most;
+}
+
+uint64_t LedgerSource::most_recorded_outside_torch() const {
+  const std::optional<int64_t> peak_ns = driver_peak_outside_torch();
+  return peak_ns ? recorded_outside_torch(*peak_ns) : 0;
+}
+
+bool LedgerSource::has_other_processes() const {
+  if (lists_.empty()) return !used_.empty() && may_be_shared();
+  return std::any_of(lists_.begin(), lists_.end(),
+                     [](const ProcessList& list) { return list.other_bytes != 0; });
 }
 
 std::optional<uint64_t> LedgerSource::before_recording() const {

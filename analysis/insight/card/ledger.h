@@ -70,6 +70,16 @@ class LedgerSource {
   // Many events share one time; `exact` holds the framework's totals at the exact event.
   Ledger at(int64_t time_ns, const MemoryTotals* exact = nullptr) const;
 
+  // What this process has of the card outside PyTorch's allocator: its context, libraries and
+  // driver allocations. Nothing: there are no readings to tell.
+  std::optional<uint64_t> own_outside_torch(int64_t time_ns) const;
+  // The same at the instant of its highest value.
+  std::optional<uint64_t> most_own_outside_torch() const;
+  // What of it was recorded, at the instant of the highest value.
+  uint64_t most_recorded_outside_torch() const;
+  // Whether other processes use the card, or may.
+  bool has_other_processes() const;
+
   // The most that can be older than the recording, contexts included; nothing: not known.
   std::optional<uint64_t> before_recording() const;
 
@@ -96,6 +106,8 @@ class LedgerSource {
   std::vector<LedgerLine> recorded_lines(int64_t time_ns, const MemoryTotals* exact) const;
   // All of them, as the card had it at the time of a reading.
   int64_t recorded_bytes(int64_t time_ns) const;
+  uint64_t recorded_outside_torch(int64_t time_ns) const;
+  std::optional<int64_t> driver_peak_outside_torch() const;
   uint64_t torch_driver_bytes(const DriverState& state) const;
   uint64_t inside_of_others(int64_t time_ns) const;
   // What the reading found beyond other processes and what was recorded then.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -41,12 +42,7 @@ double fraction_in_settings(const ProcessModel& process) {
   return 1;
 }
 
-// `unknown`: what others take if there are no readings of the card.
-MemoryLimit card_limit(const ProcessModel& process, const AllocationHistory& model,
-                       uint64_t card_bytes, uint64_t unknown) {
-  const Peak used = device_used_peak(process, model.device);
-  const uint64_t torch = std::min(model.reserved_peak.bytes, used.bytes);
-  const uint64_t others = used.bytes == 0 ? unknown : used.bytes - torch;
+MemoryLimit card_limit(const ProcessModel& process, uint64_t card_bytes, uint64_t others) {
   const auto allowed =
       static_cast<uint64_t>(fraction_in_settings(process) * static_cast<double>(card_bytes));
   const uint64_t left = card_bytes - std::min(others, card_bytes);
@@ -74,12 +70,19 @@ MemoryLimit limit_of(const ProcessModel& process, const AllocationHistory& model
   }
   const Device* device = process.device(model.device);
   if (device == nullptr || device->total_bytes == 0) return {};
-  return card_limit(process, model, device->total_bytes, 0);
+  const uint64_t used = device_used_peak(process, model.device).bytes;
+  return card_limit(process, device->total_bytes, used - std::min(model.reserved_peak.bytes, used));
 }
 
-MemoryLimit limit_on_card(const ProcessModel& process, const AllocationHistory& model,
-                          uint64_t card_bytes) {
-  return card_limit(process, model, card_bytes, card_bytes > kContextBytes ? kContextBytes : 0);
+NeedOutsideTorch need_outside_torch(const ProcessModel& process, int64_t device) {
+  const LedgerSource ledger(process, device);
+  const std::optional<uint64_t> read = ledger.most_own_outside_torch();
+  if (!read) return {kContextBytes + ledger.most_recorded_outside_torch(), true, false};
+  return {*read, false, ledger.has_other_processes()};
+}
+
+MemoryLimit limit_on_card(const ProcessModel& process, int64_t device, uint64_t card_bytes) {
+  return card_limit(process, card_bytes, need_outside_torch(process, device).bytes);
 }
 
 }  // namespace tidemark

@@ -19,18 +19,30 @@ enum class LimitSource : uint8_t {
 };
 
 struct MemoryLimit {
-  uint64_t bytes = 0;     // 0: not known
+  uint64_t bytes = 0;     // 0: not known, or nothing is left of another card
   bool at_least = false;  // it may be higher: only a refusal is known
   LimitSource source = LimitSource::kUnknown;
+
+  bool is_known() const { return source != LimitSource::kUnknown; }
 };
 
 // The size of the segment that the allocator requests from the driver for a request (torch 2.0 to
 // 2.13).
 uint64_t segment_bytes_for(uint64_t requested);
 
+// What a process needs of a card besides PyTorch's allocator: context, libraries, driver
+// allocations. Other processes of the recording are not part of it.
+struct NeedOutsideTorch {
+  uint64_t bytes = 0;          // at the instant of the highest value
+  bool is_assumed = false;     // kContextBytes and what was recorded: there are no readings
+  bool leaves_others = false;  // other processes used the card, or may have
+};
+
+NeedOutsideTorch need_outside_torch(const ProcessModel& process, int64_t device);
+
 MemoryLimit limit_of(const ProcessModel& process, const AllocationHistory& model);
-// The same on another card, of which a run that did not fail would use as much besides.
-MemoryLimit limit_on_card(const ProcessModel& process, const AllocationHistory& model,
-                          uint64_t card_bytes);
+// The same of a run that did not fail, on a card of another size that it has for itself. It is 0 if
+// the process needs all of the card outside PyTorch.
+MemoryLimit limit_on_card(const ProcessModel& process, int64_t device, uint64_t card_bytes);
 
 }  // namespace tidemark

@@ -138,14 +138,42 @@ TEST(LedgerSource, DestroyedContextsAndTheirPoolsAreGone) {
   EXPECT_EQ(line(42, "pool.cached"), 0) << "of an earlier context";
 }
 
-TEST(Limit, AnotherCardLeavesRoomForWhatIsNotPyTorchs) {
+// 2 GiB of PyTorch, which is not recorded as such here, 1 GiB of a library for a moment between two
+// lists, and another process that holds 9 GiB when this one holds little and 1 GiB later.
+TEST(Limit, AnotherCardLeavesRoomForWhatThisProcessNeedsOutsidePyTorch) {
+  using Op = DriverOperation;
   constexpr uint64_t kGiB = uint64_t{1} << 30;
+  constexpr uint64_t kMiB = uint64_t{1} << 20;
+  constexpr int64_t kMs = 1'000'000;
+  const auto left = [](const ProcessModel& process, uint64_t card) {
+    return limit_on_card(process, 0, card);
+  };
   ProcessModel process;
-  AllocationHistory model;
-  model.reserved_peak.bytes = 3 * kGiB;
-  EXPECT_EQ(limit_on_card(process, model, 24 * kGiB).bytes, 24 * kGiB - kContextBytes);
-  process.counters.push_back({10, 5 * kGiB, 0, 0, CounterKind::kDeviceUsed});
-  EXPECT_EQ(limit_on_card(process, model, 24 * kGiB).bytes, 22 * kGiB);
+  EXPECT_EQ(left(process, 24 * kGiB).bytes, 24 * kGiB - kContextBytes);
+  EXPECT_TRUE(need_outside_torch(process, 0).is_assumed);
+  process.info.pid = 42;
+  process.driver = build_driver_model({
+      event_of(1 * kMs, Op::kContextCreate, MemoryKind::kContext, 0xa, 0, 1),
+      event_of(600 * kMs, Op::kAllocate, MemoryKind::kDevice, 0x100, kGiB, 1),
+      event_of(650 * kMs, Op::kFree, MemoryKind::kDevice, 0x100, 0, 1),
+  });
+  for (int64_t time = 100 * kMs; time < 1'500 * kMs; time += 200 * kMs) {
+    const uint64_t other = time < 500 * kMs ? 9 * kGiB : kGiB;
+    process.counters.push_back({time, 500 * kMiB + other, 0, 0, CounterKind::kDeviceUsed});
+    process.counters.push_back({time, 500 * kMiB, 42, 0, CounterKind::kProcessUsed});
+    process.counters.push_back({time, other, 43, 0, CounterKind::kProcessUsed});
+  }
+  const NeedOutsideTorch need = need_outside_torch(process, 0);
+  EXPECT_EQ(need.bytes, kGiB + 500 * kMiB);
+  EXPECT_FALSE(need.is_assumed);
+  EXPECT_TRUE(need.leaves_others);
+  EXPECT_EQ(left(process, 4 * kGiB).bytes, 4 * kGiB - kGiB - 500 * kMiB);
+  EXPECT_EQ(left(process, kGiB).bytes, 0U);
+  EXPECT_TRUE(left(process, kGiB).is_known());
+  // Where NVML does not list the processes, more than a context is not taken for this one's.
+  std::erase_if(process.counters,
+                [](const Counter& c) { return c.kind == CounterKind::kProcessUsed; });
+  EXPECT_EQ(need_outside_torch(process, 0).bytes, kGiB + kContextBytes);
 }
 
 // NVML may list nobody while a context lives for a few milliseconds.
