@@ -27,14 +27,22 @@ uint64_t used_before(const DeviceEvidence& d) {
   return used;
 }
 
-// What is held next to a run that fits costs nothing. It is worth a warning if it is a large part
-// of the card, a note if it is less, nothing if it is little.
-const char* severity_of(const DeviceEvidence& d, uint64_t bytes) {
+// Whether a limit of the program itself is what it meets first: no other process takes anything
+// from it.
+bool is_limited_by_program(const DeviceEvidence& d) {
+  const auto& failures = d.process->driver.failures;
+  return d.limit.source == LimitSource::kFraction &&
+         std::none_of(failures.begin(), failures.end(),
+                      [&](const FailedAllocation& f) { return f.device == d.device; });
+}
+
+// What is held next to a run that fits costs nothing, unless it is a large part of the card.
+bool matters(const Evidence& evidence, const DeviceEvidence& d, uint64_t bytes) {
   constexpr uint64_t kMuch = uint64_t{1} << 30;
-  const bool lacks = d.total_bytes == 0 || d.is_card_full();
-  if (lacks) return bytes >= std::min(kMuch, d.total_bytes / 40) ? kWarning : nullptr;
-  if (bytes < d.total_bytes / 40) return nullptr;
-  return bytes >= d.total_bytes / 5 ? kWarning : kInfo;
+  const bool on_other_card = evidence.other_card_bytes != 0 && !d.ran_out();
+  if (on_other_card || is_limited_by_program(d)) return false;
+  if (d.total_bytes != 0 && bytes >= d.total_bytes / 5) return true;
+  return bytes >= kMuch && (d.total_bytes == 0 || d.is_card_full());
 }
 
 // Whether the trace lacks ranks of its job: they would be taken for strangers.
@@ -85,10 +93,9 @@ void find_other_process(const Evidence& evidence, std::vector<Finding>& out) {
         !evidence.part_of_job) {
       bytes = used_before(d);
     }
-    const char* const severity = severity_of(d, bytes);
-    if (bytes == 0 || severity == nullptr) continue;
+    if (!matters(evidence, d, bytes)) continue;
     if (!said.insert(card_of(*d.process, d.device)).second) continue;
-    Finding f = d.finding("other_process", severity, "");
+    Finding f = d.finding("other_process", kWarning, "");
     f.evidence = {{"bytes", bytes}, {"listed_by_nvml", listed ? 1U : 0U}};
     if (listed) {
       f.evidence.emplace_back("time_ns", static_cast<uint64_t>(foreign.time_ns));

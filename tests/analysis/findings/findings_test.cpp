@@ -848,17 +848,21 @@ TEST(Findings, OtherProcessesAreToldApartByCard) {
 
 TEST(Findings, OtherProcessesMatterWhenTheyTakeMuchOrTheCardIsFull) {
   const auto run = [](uint64_t gib, bool full, uint64_t own_gib = 4) {
-    return Trace([gib, full, own_gib](Story& s, uint32_t) {
-             s.device(3, "GPU-3", 140 * kGiB);
-             s.driver_alloc(own_gib * kGiB, "torch", MemoryKind::kDevice, 0, 3);
-             s.counter(CounterKind::kProcessUsed, gib * kGiB, 999, 3);
-             s.counter(CounterKind::kDeviceUsed, full ? 130 * kGiB : 8 * kGiB, 0, 3);
-           })
-        .alarms();
+    const Trace trace([gib, full, own_gib](Story& s, uint32_t) {
+      s.device(3, "GPU-3", 140 * kGiB);
+      s.driver_alloc(own_gib * kGiB, "torch", MemoryKind::kDevice, 0, 3);
+      s.counter(CounterKind::kProcessUsed, gib * kGiB, 999, 3);
+      s.counter(CounterKind::kDeviceUsed, full ? 130 * kGiB : 8 * kGiB, 0, 3);
+    });
+    Ids ids;
+    for (const Finding& f : trace.report().findings) ids.push_back(f.id);  // notes, too
+    return ids;
   };
-  EXPECT_EQ(run(2, false), Ids{});
+  for (const uint64_t gib : {1U, 2U, 5U, 10U, 27U}) EXPECT_EQ(run(gib, false), Ids{}) << gib;
+  EXPECT_EQ(run(0, true), Ids{});
+  EXPECT_EQ(run(1, true), (Ids{"other_process"}));
   EXPECT_EQ(run(2, true), (Ids{"other_process"}));
-  EXPECT_EQ(run(10, false), Ids{});
+  EXPECT_EQ(run(28, false), (Ids{"other_process"}));
   EXPECT_EQ(run(30, false, 60), (Ids{"other_process"}));
 }
 
@@ -958,16 +962,17 @@ TEST(Findings, GrowthOnASharedCardHasNoEnd) {
 
 // A program that limits itself leaves most of the card to others.
 TEST(Findings, OtherProcessesBesideAMemoryFraction) {
-  const auto run = [](uint64_t device_free) {
-    return Trace([device_free](Story& s, uint32_t) {
+  const auto run = [](uint64_t device_free, uint64_t others = kGiB) {
+    return Trace([device_free, others](Story& s, uint32_t) {
              s.driver_alloc(kGiB, "torch", MemoryKind::kDevice);
-             s.counter(CounterKind::kProcessUsed, kGiB, 999);
+             s.counter(CounterKind::kProcessUsed, others, 999);
              s.alloc(kGiB, s.user(1));
              s.run_out(256 * kMiB, device_free, s.user(2));
            })
         .alarms();
   };
   EXPECT_EQ(run(10 * kGiB), (Ids{"capacity", "memory_fraction"}));
+  EXPECT_EQ(run(4 * kGiB, 8 * kGiB), (Ids{"capacity", "memory_fraction"}));
   EXPECT_EQ(run(kMiB), (Ids{"capacity", "other_process"}));
 }
 

@@ -119,11 +119,10 @@ TEST_F(Findings, AHealthyTraceOpensAtItsPeak) {
 
 TEST_F(Findings, OtherProcessesBesideARunThatFitsAreNotOpened) {
   open_file(TIDEMARK_TRACES "/torch/graphs.tier2.tmk");
-  ASSERT_EQ(model().report.findings.back().id, "other_process");
-  ASSERT_EQ(model().report.findings.back().severity, kInfo);
+  for (const Finding& f : model().report.findings) EXPECT_NE(f.id, "other_process");
   EXPECT_FALSE(in_front(FindingsPanel::kTitle));
   EXPECT_TRUE(in_front(MapPanel::kTitle));
-  // Beside a limit of the program itself, they are not even a note: the card had room.
+  // Nor beside a limit of the program itself: the card had room.
   open_file(TIDEMARK_TRACES "/torch/out_of_memory.tier2.tmk");
   frame(4);
   EXPECT_TRUE(in_front(FindingsPanel::kTitle));
