@@ -1,5 +1,4 @@
-// What filled the memory when a request failed, and what of it could be given
-// up.
+// What filled the memory when a request failed, and what of it could be given up.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,27 +14,25 @@ namespace tidemark {
 namespace {
 
 constexpr uint64_t kGiB = uint64_t{1} << 30;
-constexpr uint64_t kNotKnown = 0; // the size of the card, as in a snapshot
+constexpr uint64_t kNotKnown = 0;  // the size of the card, as in a snapshot
 
-const Advice *advice_of(const Finding &f, std::string_view action) {
-  const auto found =
-      std::find_if(f.advice.begin(), f.advice.end(),
-                   [&](const Advice &a) { return a.action == action; });
+const Advice* advice_of(const Finding& f, std::string_view action) {
+  const auto found = std::find_if(f.advice.begin(), f.advice.end(),
+                                  [&](const Advice& a) { return a.action == action; });
   return found == f.advice.end() ? nullptr : &*found;
 }
 
-std::string first_action(const Finding &f) {
+std::string first_action(const Finding& f) {
   return f.advice.empty() ? "" : f.advice[0].action;
 }
 
-bool says(const Finding &f, std::string_view text) {
+bool says(const Finding& f, std::string_view text) {
   return f.summary.find(text) != std::string::npos;
 }
 
-// A data set that is moved to the card before the model is trained on it: in
-// many blocks, or one.
+// A data set that is moved to the card before the model is trained on it: in many blocks, or one.
 Trace with_data_set(uint64_t blocks, uint64_t failed_bytes) {
-  return Trace::on_card(kNotKnown, [=](Story &s, uint32_t) {
+  return Trace::on_card(kNotKnown, [=](Story& s, uint32_t) {
     for (uint64_t i = 0; i < blocks; ++i) {
       s.alloc(1200 * kMiB / blocks, s.stack({"load data.py:9"}));
     }
@@ -54,8 +51,7 @@ TEST(Capacity, NamesADataSetOnTheCard) {
     ASSERT_FALSE(f.advice.empty());
     EXPECT_EQ(first_action(f), "hold_less");
     EXPECT_EQ(f.advice[0].saves_bytes, 1200 * kMiB);
-    EXPECT_EQ(trace.finding("one_operation_peak").id, "")
-        << "nothing computed it";
+    EXPECT_EQ(trace.finding("one_operation_peak").id, "") << "nothing computed it";
   }
   // A large request is what to look at.
   const Finding large = with_data_set(300, 600 * kMiB).finding("capacity");
@@ -63,45 +59,35 @@ TEST(Capacity, NamesADataSetOnTheCard) {
   EXPECT_NE(first_action(large), "hold_less");
 }
 
-// The hidden states of a long unrolled loop: between the passes of the model,
-// and part of the step.
+// The hidden states of a long unrolled loop: between the passes of the model, and part of the step.
 TEST(Capacity, WhatAStepComputesItselfIsNotHeld) {
   const auto run = [](bool among_passes) {
-    return Trace::on_card(kNotKnown, [=](Story &s, uint32_t) {
+    return Trace::on_card(kNotKnown, [=](Story& s, uint32_t) {
       Training t(s, {});
-      for (int i = 0; i < 4; ++i)
-        t.step();
+      for (int i = 0; i < 4; ++i) t.step();
       for (int i = 0; i < 60; ++i) {
         s.alloc(16 * kMiB, s.user(30));
-        if (among_passes)
-          s.alloc(16 * kMiB, s.forward(7));
+        if (among_passes) s.alloc(16 * kMiB, s.forward(7));
       }
       s.run_out(16 * kMiB, 0, s.forward(7));
     });
   };
   EXPECT_FALSE(says(run(true).finding("capacity"), "train.py:30 holds"));
-  EXPECT_TRUE(says(run(false).finding("capacity"), "train.py:30 holds"))
-      << "copies for saving";
+  EXPECT_TRUE(says(run(false).finding("capacity"), "train.py:30 holds")) << "copies for saving";
 }
 
-// A server whose pool takes most of the card, and whose last request is unlike
-// the others.
+// A server whose pool takes most of the card, and whose last request is unlike the others.
 TEST(Capacity, AFewRequestsTellWhatIsUsual) {
   const auto run = [](uint64_t times, bool one_pass) {
-    return Trace::on_card(kNotKnown, [=](Story &s, uint32_t) {
-      for (int i = 0; i < 8; ++i)
-        s.alloc(200 * kMiB, s.stack({"reserve pool.py:5"}));
+    return Trace::on_card(kNotKnown, [=](Story& s, uint32_t) {
+      for (int i = 0; i < 8; ++i) s.alloc(200 * kMiB, s.stack({"reserve pool.py:5"}));
       std::vector<uint64_t> kept;
       for (uint64_t i = 0; i < 6; ++i) {
         const uint64_t bytes = (i == 5 ? times : 1) * 16 * kMiB;
-        const uint64_t first =
-            s.alloc(bytes, s.forward(1, "decode serve.py:22"));
-        if (i == 5)
-          return s.run_out(bytes, 0, s.forward(1, "decode serve.py:22"));
-        const uint64_t second =
-            s.alloc(bytes, s.forward(1, "decode serve.py:22"));
-        if (one_pass)
-          continue;
+        const uint64_t first = s.alloc(bytes, s.forward(1, "decode serve.py:22"));
+        if (i == 5) return s.run_out(bytes, 0, s.forward(1, "decode serve.py:22"));
+        const uint64_t second = s.alloc(bytes, s.forward(1, "decode serve.py:22"));
+        if (one_pass) continue;
         s.free(first);
         s.free(second);
         s.free(s.alloc(kMiB, s.stack({"send serve.py:30"})));
@@ -113,17 +99,15 @@ TEST(Capacity, AFewRequestsTellWhatIsUsual) {
   EXPECT_TRUE(says(f, "pool.py:5 holds 1.6 GiB")) << f.summary;
   EXPECT_EQ(first_action(f), "bound_request");
   EXPECT_FALSE(says(run(2, false).finding("capacity"), "usual size"));
-  EXPECT_FALSE(says(run(16, true).finding("capacity"), "usual size"))
-      << "layers of one pass";
+  EXPECT_FALSE(says(run(16, true).finding("capacity"), "usual size")) << "layers of one pass";
 }
 
 // With other settings the request fits, but nothing as large has passed before.
 TEST(Capacity, SettingsAreNoHelpForARunThatNeedsTooMuch) {
   const auto settings = [](bool fitted_before) {
-    const Trace trace = Trace::on_card(kNotKnown, [=](Story &s, uint32_t) {
+    const Trace trace = Trace::on_card(kNotKnown, [=](Story& s, uint32_t) {
       std::vector<uint64_t> blocks;
-      for (int i = 0; i < 40; ++i)
-        blocks.push_back(s.alloc(21 * kMiB, s.forward(1)));
+      for (int i = 0; i < 40; ++i) blocks.push_back(s.alloc(21 * kMiB, s.forward(1)));
       if (fitted_before) {
         s.alloc(40 * kMiB, s.forward(1));
         s.free(blocks.back());
@@ -131,23 +115,19 @@ TEST(Capacity, SettingsAreNoHelpForARunThatNeedsTooMuch) {
       }
       s.run_out(30 * kMiB, 20 * kMiB, s.forward(4));
     });
-    return advice_of(trace.finding("capacity"), "allocator_settings") !=
-           nullptr;
+    return advice_of(trace.finding("capacity"), "allocator_settings") != nullptr;
   };
   EXPECT_FALSE(settings(false));
   EXPECT_TRUE(settings(true));
 }
 
-// Images that grow: the holes are those of smaller ones, and no setting is
-// enough.
+// Images that grow: the holes are those of smaller ones, and no setting is enough.
 TEST(Capacity, AStepThatNeedsMoreThanTheOneBefore) {
   const auto run = [](uint64_t last) {
-    return Trace::on_card(kNotKnown, [=](Story &s, uint32_t) {
+    return Trace::on_card(kNotKnown, [=](Story& s, uint32_t) {
       Training t(s, {});
-      for (int i = 0; i < 4; ++i)
-        t.step(8);
-      for (const int line : {1, 2})
-        s.alloc(last * 8 * kMiB, s.forward(line));
+      for (int i = 0; i < 4; ++i) t.step(8);
+      for (const int line : {1, 2}) s.alloc(last * 8 * kMiB, s.forward(line));
       s.run_out(last * 8 * kMiB, 0, s.forward(1));
     });
   };
@@ -155,19 +135,15 @@ TEST(Capacity, AStepThatNeedsMoreThanTheOneBefore) {
   EXPECT_TRUE(says(f, "2.00 times those of the step before")) << f.summary;
   EXPECT_EQ(advice_of(f, "allocator_settings"), nullptr);
   EXPECT_EQ(run(16).finding("fragmentation").id, "");
-  EXPECT_EQ(run(8).finding("fragmentation").severity, kError)
-      << "as much has fitted before";
+  EXPECT_EQ(run(8).finding("fragmentation").severity, kError) << "as much has fitted before";
 }
 
 TEST(Capacity, ATemporaryOfTheForeachOptimizer) {
-  const auto run = [](const std::string &function) {
-    const Trace trace = Trace::on_card(kNotKnown, [=](Story &s, uint32_t) {
-      for (int i = 0; i < 4; ++i)
-        s.alloc(64 * kMiB, s.setup());
-      for (int i = 0; i < 4; ++i)
-        s.alloc(64 * kMiB, 0);
-      for (int i = 0; i < 8; ++i)
-        s.alloc(64 * kMiB, s.optimizer("_init_group"));
+  const auto run = [](const std::string& function) {
+    const Trace trace = Trace::on_card(kNotKnown, [=](Story& s, uint32_t) {
+      for (int i = 0; i < 4; ++i) s.alloc(64 * kMiB, s.setup());
+      for (int i = 0; i < 4; ++i) s.alloc(64 * kMiB, 0);
+      for (int i = 0; i < 8; ++i) s.alloc(64 * kMiB, s.optimizer("_init_group"));
       s.run_out(64 * kMiB, 0, s.optimizer(function));
     });
     return trace.finding("optimizer_state_spike");
@@ -178,10 +154,9 @@ TEST(Capacity, ATemporaryOfTheForeachOptimizer) {
   EXPECT_EQ(advice_of(run("_fused_adam"), "fused_optimizer"), nullptr);
 }
 
-// Two of Adam's states for each of the gradients, of which the first one did
-// not fit.
+// Two of Adam's states for each of the gradients, of which the first one did not fit.
 TEST(Capacity, StatesThatWereStillToBeMade) {
-  const Trace trace = Trace::on_card(kNotKnown, [](Story &s, uint32_t) {
+  const Trace trace = Trace::on_card(kNotKnown, [](Story& s, uint32_t) {
     Training t(s, {.layers = 6, .activation = 8 * kMiB, .weight = 64 * kMiB});
     t.forward();
     for (int i = 0; i < 6; ++i) {
@@ -193,72 +168,58 @@ TEST(Capacity, StatesThatWereStillToBeMade) {
     s.run_out(64 * kMiB, 0, s.optimizer("_init_group"));
   });
   const Finding f = trace.finding("optimizer_state_spike");
-  const Advice *const advice = advice_of(f, "smaller_states");
+  const Advice* const advice = advice_of(f, "smaller_states");
   ASSERT_NE(advice, nullptr);
   EXPECT_EQ(advice->saves_bytes, 6 * 64 * kMiB);
 }
 
 // What the parameters have states of.
 enum class Optimizers {
-  kOne,      // one optimizer
-  kHalfEach, // two, of which each has half of the parameters
-  kAllTwice, // two, of which each has all
-  kWrapped,  // one, and copies that a class of the program makes in its step
+  kOne,       // one optimizer
+  kHalfEach,  // two, of which each has half of the parameters
+  kAllTwice,  // two, of which each has all
+  kWrapped,   // one, and copies that a class of the program makes in its step
 };
 
 Trace run_with(Optimizers optimizers, bool runs_out) {
-  constexpr std::array<uint64_t, 4> kWeights = {8 * kMiB, 24 * kMiB, 16 * kMiB,
-                                                32 * kMiB};
-  return Trace::on_card(uint64_t{1} << 30, [=](Story &s, uint32_t) {
-    for (const uint64_t bytes : kWeights)
-      s.alloc(bytes, s.setup());
+  constexpr std::array<uint64_t, 4> kWeights = {8 * kMiB, 24 * kMiB, 16 * kMiB, 32 * kMiB};
+  return Trace::on_card(uint64_t{1} << 30, [=](Story& s, uint32_t) {
+    for (const uint64_t bytes : kWeights) s.alloc(bytes, s.setup());
     const auto make_states = [&](size_t first, size_t end) {
       for (size_t i = first; i < end; ++i) {
-        for (int k = 0; k < 2; ++k)
-          s.alloc(kWeights.at(i), s.optimizer("_init_group"));
+        for (int k = 0; k < 2; ++k) s.alloc(kWeights.at(i), s.optimizer("_init_group"));
       }
       s.free(s.alloc(kMiB, s.optimizer("_multi_tensor_adam")));
     };
     for (int step = 0; step < 8; ++step) {
       const uint64_t kept = s.alloc(40 * kMiB, s.forward(1));
       std::vector<uint64_t> gradients;
-      for (const uint64_t bytes : kWeights)
-        gradients.push_back(s.alloc(bytes, 0));
+      for (const uint64_t bytes : kWeights) gradients.push_back(s.alloc(bytes, 0));
       s.free(kept);
       s.optimizer_mark();
-      if (step == 0)
-        make_states(0, optimizers == Optimizers::kHalfEach ? 2 : 4);
-      if (step == 0 && optimizers == Optimizers::kHalfEach)
-        make_states(2, 4);
-      if (step == 0 && optimizers == Optimizers::kAllTwice)
-        make_states(0, 4);
-      for (size_t i = 0;
-           step == 0 && optimizers == Optimizers::kWrapped && i < 4; ++i) {
-        s.alloc(kWeights.at(i), s.stack({"step average.py:5",
-                                         "step torch/optim/optimizer.py:9"}));
+      if (step == 0) make_states(0, optimizers == Optimizers::kHalfEach ? 2 : 4);
+      if (step == 0 && optimizers == Optimizers::kHalfEach) make_states(2, 4);
+      if (step == 0 && optimizers == Optimizers::kAllTwice) make_states(0, 4);
+      for (size_t i = 0; step == 0 && optimizers == Optimizers::kWrapped && i < 4; ++i) {
+        s.alloc(kWeights.at(i), s.stack({"step average.py:5", "step torch/optim/optimizer.py:9"}));
       }
       s.free(s.alloc(kMiB, s.optimizer("_multi_tensor_adam")));
-      if (runs_out && step == 0)
-        s.run_out(64 * kMiB, 0, s.optimizer("_multi_tensor_adam"));
-      if (runs_out)
-        return;
-      for (const uint64_t block : gradients)
-        s.free(block);
+      if (runs_out && step == 0) s.run_out(64 * kMiB, 0, s.optimizer("_multi_tensor_adam"));
+      if (runs_out) return;
+      for (const uint64_t block : gradients) s.free(block);
     }
   });
 }
 
 TEST(Capacity, StatesOfTwoOptimizersForTheSameParameters) {
   for (const bool runs_out : {false, true}) {
-    const Finding f = run_with(Optimizers::kAllTwice, runs_out)
-                          .finding("optimizer_state_spike");
+    const Finding f = run_with(Optimizers::kAllTwice, runs_out).finding("optimizer_state_spike");
     EXPECT_EQ(f.severity, runs_out ? kError : kWarning);
     ASSERT_NE(advice_of(f, "one_optimizer"), nullptr);
     EXPECT_EQ(advice_of(f, "one_optimizer")->saves_bytes, 2 * 80 * kMiB);
     EXPECT_EQ(advice_of(f, "smaller_states"), nullptr);
   }
-  for (const Optimizers of :
-       {Optimizers::kOne, Optimizers::kHalfEach, Optimizers::kWrapped}) {
+  for (const Optimizers of : {Optimizers::kOne, Optimizers::kHalfEach, Optimizers::kWrapped}) {
     EXPECT_TRUE(run_with(of, false).alarms().empty()) << static_cast<int>(of);
     const Finding f = run_with(of, true).finding("optimizer_state_spike");
     EXPECT_EQ(advice_of(f, "one_optimizer"), nullptr) << static_cast<int>(of);
@@ -267,7 +228,7 @@ TEST(Capacity, StatesOfTwoOptimizersForTheSameParameters) {
 
 // Growth is why the optimizer's step failed, and not its states.
 TEST(Capacity, AnOptimizerStepThatGrowthLeavesNoRoomFor) {
-  const Trace trace = Trace::on_card(kNotKnown, [](Story &s, uint32_t) {
+  const Trace trace = Trace::on_card(kNotKnown, [](Story& s, uint32_t) {
     Training t(s, {});
     for (int i = 0; i < 30; ++i) {
       t.step();
@@ -280,15 +241,12 @@ TEST(Capacity, AnOptimizerStepThatGrowthLeavesNoRoomFor) {
 }
 
 TEST(Capacity, ACheckpointThatTakesTheRoomComesFirst) {
-  const Trace trace = Trace::on_card(kNotKnown, [](Story &s, uint32_t) {
-    const uint32_t load =
-        s.stack({"_cuda torch/_utils.py:90", "load torch/serialization.py:5",
-                 "resume train.py:40"});
-    for (int i = 0; i < 6; ++i)
-      s.alloc(12 * kMiB, load);
+  const Trace trace = Trace::on_card(kNotKnown, [](Story& s, uint32_t) {
+    const uint32_t load = s.stack(
+        {"_cuda torch/_utils.py:90", "load torch/serialization.py:5", "resume train.py:40"});
+    for (int i = 0; i < 6; ++i) s.alloc(12 * kMiB, load);
     Training t(s, {.layers = 6, .activation = 8 * kMiB, .weight = 12 * kMiB});
-    for (int i = 0; i < 4; ++i)
-      t.step();
+    for (int i = 0; i < 4; ++i) t.step();
     t.forward();
     s.run_out(8 * kMiB, 0, s.forward(1));
   });
@@ -301,11 +259,10 @@ TEST(Capacity, ACheckpointThatTakesTheRoomComesFirst) {
 TEST(Capacity, WhatOnlyOneRankNeedsComesFirst) {
   const auto first = [](bool all) {
     const Trace trace(
-        [all](Story &s, uint32_t rank) {
+        [all](Story& s, uint32_t rank) {
           Training t(s, {});
           const uint64_t scale = rank == 2 ? 2 : 1;
-          if (!all && rank != 2)
-            return t.step();
+          if (!all && rank != 2) return t.step();
           s.alloc(scale * 4 * kMiB, s.user(8));
           t.forward(scale);
           s.run_out(16 * kMiB, 0, s.forward(1));
@@ -321,18 +278,15 @@ TEST(Capacity, WhatOnlyOneRankNeedsComesFirst) {
 TEST(Capacity, ARankThatGetsLessThanTheOthers) {
   const auto run = [](bool one_card) {
     return Trace(
-        [one_card](Story &s, uint32_t rank) {
+        [one_card](Story& s, uint32_t rank) {
           if (rank != 0 && !one_card) {
             s.device(rank, "GPU-" + std::to_string(rank + 1), kNotKnown);
             s.use_device(rank);
             s.on(rank, 0);
           }
-          Training t(
-              s, {.layers = 6, .activation = 64 * kMiB, .weight = 2 * kMiB});
-          if (rank != 0)
-            return t.step();
-          for (int i = 0; i < 6; ++i)
-            s.alloc(64 * kMiB, s.forward(1));
+          Training t(s, {.layers = 6, .activation = 64 * kMiB, .weight = 2 * kMiB});
+          if (rank != 0) return t.step();
+          for (int i = 0; i < 6; ++i) s.alloc(64 * kMiB, s.forward(1));
           s.run_out(64 * kMiB, 0, s.forward(1));
         },
         3, true, kNotKnown);
@@ -341,22 +295,17 @@ TEST(Capacity, ARankThatGetsLessThanTheOthers) {
   EXPECT_EQ(first.id, "stray_context");
   EXPECT_EQ(first.rank, 0);
   ASSERT_FALSE(first.advice.empty());
-  EXPECT_NE(first.advice[0].detail.find("CUDA_VISIBLE_DEVICES"),
-            std::string::npos);
-  EXPECT_EQ(run(false).finding("stray_context", 2048 * kMiB).id,
-            "stray_context");
-  EXPECT_EQ(run(true).finding("stray_context").id, "")
-      << "ranks that share a card";
+  EXPECT_NE(first.advice[0].detail.find("CUDA_VISIBLE_DEVICES"), std::string::npos);
+  EXPECT_EQ(run(false).finding("stray_context", 2048 * kMiB).id, "stray_context");
+  EXPECT_EQ(run(true).finding("stray_context").id, "") << "ranks that share a card";
 }
 
 // The model's passes keep what they compute, and nothing says for what.
 TEST(Capacity, TheLargestLineIsNamedWhereNothingElseIsKnown) {
-  const Trace trace = Trace::on_card(kNotKnown, [](Story &s, uint32_t) {
-    for (int i = 0; i < 4; ++i)
-      s.alloc(8 * kMiB, s.setup());
+  const Trace trace = Trace::on_card(kNotKnown, [](Story& s, uint32_t) {
+    for (int i = 0; i < 4; ++i) s.alloc(8 * kMiB, s.setup());
     for (int i = 0; i < 12; ++i) {
-      for (const int line : {1, 2, 3})
-        s.alloc((line == 2 ? 24 : 12) * kMiB, s.forward(line));
+      for (const int line : {1, 2, 3}) s.alloc((line == 2 ? 24 : 12) * kMiB, s.forward(line));
       s.alloc(512, s.user(30));
     }
     s.run_out(12 * kMiB, 0, s.forward(1));
@@ -364,29 +313,23 @@ TEST(Capacity, TheLargestLineIsNamedWhereNothingElseIsKnown) {
   const Finding f = trace.finding("capacity");
   ASSERT_NE(advice_of(f, "look_at_largest"), nullptr);
   // Another finding may well tell what could be given up.
-  EXPECT_EQ(advice_of(f, "look_at_largest")->detail.find("nothing"),
-            std::string::npos);
-  EXPECT_NE(f.advice[0].detail.find("288.0 MiB"), std::string::npos)
-      << f.advice[0].detail;
+  EXPECT_EQ(advice_of(f, "look_at_largest")->detail.find("nothing"), std::string::npos);
+  EXPECT_NE(f.advice[0].detail.find("288.0 MiB"), std::string::npos) << f.advice[0].detail;
 }
 
-// 2 GiB of PyTorch and 512 MiB of a context beside another process, on a card
-// of 140 GiB.
+// 2 GiB of PyTorch and 512 MiB of a context beside another process, on a card of 140 GiB.
 Trace beside_another(uint64_t others, bool lists, bool torch = true) {
-  return Trace::on_card(140 * kGiB, [=](Story &s, uint32_t) {
+  return Trace::on_card(140 * kGiB, [=](Story& s, uint32_t) {
     s.driver_alloc(2 * kGiB, torch ? "torch" : "program", MemoryKind::kDevice);
-    if (torch)
-      s.alloc(2 * kGiB, s.user(7));
+    if (torch) s.alloc(2 * kGiB, s.user(7));
     for (int i = 0; i < 8; ++i) {
       s.tick(200'000'000);
       // It comes late, and holds as much again for a moment.
       const uint64_t other = i < 2 ? 0 : i == 5 ? 2 * others : others;
       s.counter(CounterKind::kDeviceUsed, 2 * kGiB + 512 * kMiB + other);
-      if (lists)
-        s.counters_of_processes({{101, 2 * kGiB + 512 * kMiB}, {999, other}});
+      if (lists) s.counters_of_processes({{101, 2 * kGiB + 512 * kMiB}, {999, other}});
     }
-    if (torch)
-      s.free(s.alloc(kMiB, s.user(8)));
+    if (torch) s.free(s.alloc(kMiB, s.user(8)));
   });
 }
 
@@ -397,22 +340,18 @@ TEST(Capacity, ACardOfAnotherSizeIsTheProgramsAlone) {
       for (const uint64_t mib : {1U, 100U, 512U, 1024U, 2048U, 2500U}) {
         const Finding f = trace.finding("capacity", mib * kMiB);
         EXPECT_EQ(f.id, "capacity") << others << " on " << mib;
-        EXPECT_EQ(says(f, "without the other processes of the recording"),
-                  others != 0)
+        EXPECT_EQ(says(f, "without the other processes of the recording"), others != 0)
             << f.summary;
-        EXPECT_TRUE(!torch || says(f, "needs 512.0 MiB outside PyTorch"))
-            << f.summary;
+        EXPECT_TRUE(!torch || says(f, "needs 512.0 MiB outside PyTorch")) << f.summary;
       }
       for (const uint64_t gib : {3U, 4U, 12U, 80U}) {
-        EXPECT_EQ(trace.finding("capacity", gib * kGiB).id, "")
-            << others << " on " << gib;
+        EXPECT_EQ(trace.finding("capacity", gib * kGiB).id, "") << others << " on " << gib;
+        EXPECT_EQ(trace.finding("other_process", gib * kGiB).id, "");
       }
     }
   }
-  const Finding f =
-      beside_another(3 * kGiB, true).finding("capacity", 1024 * kMiB);
-  EXPECT_TRUE(says(f, "2.0 GiB allocated at the peak, and 512.0 MiB are left"))
-      << f.summary;
+  const Finding f = beside_another(3 * kGiB, true).finding("capacity", 1024 * kMiB);
+  EXPECT_TRUE(says(f, "2.0 GiB allocated at the peak, and 512.0 MiB are left")) << f.summary;
 }
 
 // NVML lists nobody, as in some containers.
@@ -422,16 +361,13 @@ TEST(Capacity, ProcessesThatAreNotToldApartLeaveRoomOnAnotherCard) {
   EXPECT_EQ(trace.finding("capacity", 3 * kGiB).id, "");
 }
 
-// The holes are why it failed, but the smaller card would be too small without
-// them.
+// The holes are why it failed, but the smaller card would be too small without them.
 TEST(Capacity, ARunThatFailedForItsHolesOnASmallerCard) {
-  const Trace trace = Trace::on_card(kNotKnown, [](Story &s, uint32_t) {
+  const Trace trace = Trace::on_card(kNotKnown, [](Story& s, uint32_t) {
     std::vector<uint64_t> blocks;
-    for (int i = 0; i < 40; ++i)
-      blocks.push_back(s.alloc(21 * kMiB, s.forward(1)));
+    for (int i = 0; i < 40; ++i) blocks.push_back(s.alloc(21 * kMiB, s.forward(1)));
     s.alloc(40 * kMiB, s.forward(1));
-    for (size_t i = 0; i < blocks.size(); i += 2)
-      s.free(blocks[i]);
+    for (size_t i = 0; i < blocks.size(); i += 2) s.free(blocks[i]);
     s.run_out(30 * kMiB, 20 * kMiB, s.forward(4));
   });
   ASSERT_EQ(trace.finding("fragmentation").severity, kError);
@@ -439,5 +375,50 @@ TEST(Capacity, ARunThatFailedForItsHolesOnASmallerCard) {
   EXPECT_EQ(trace.finding("capacity", 256 * kMiB).id, "capacity");
 }
 
-} // namespace
-} // namespace tidemark
+// A server: weights, and two caches of keys and values that one line makes.
+Trace server_with(uint64_t weights_mib, uint64_t cache_mib) {
+  return Trace::on_card(kNotKnown, [=](Story& s, uint32_t) {
+    for (int i = 0; i < 4; ++i) s.alloc(weights_mib * kMiB / 4, s.setup());
+    for (int i = 0; i < 2; ++i) s.alloc(cache_mib * kMiB / 2, s.stack({"grow cache.py:73"}));
+    for (int i = 0; i < 6; ++i) s.free(s.alloc(16 * kMiB, s.forward(1, "decode serve.py:22")));
+  });
+}
+
+TEST(Capacity, OnASmallerCardWhatTakesTheMostIsToLookAt) {
+  struct Case {
+    uint64_t weights_mib, cache_mib, card_mib;
+    bool cache_first;
+  };
+  for (const Case& c :
+       {Case{320, 1720, 2400, true}, Case{320, 1720, 1200, true}, Case{320, 1720, 800, true},
+        Case{320, 1720, 600, true}, Case{40, 400, 900, true}, Case{600, 900, 1800, true},
+        Case{1720, 320, 2400, false}, Case{8000, 800, 6000, false}}) {
+    const Finding f =
+        server_with(c.weights_mib, c.cache_mib).finding("capacity", c.card_mib * kMiB);
+    ASSERT_EQ(f.id, "capacity") << c.weights_mib << " " << c.card_mib;
+    const bool names_cache =
+        advice_of(f, "look_at_largest") != nullptr && headline_of(f.frames) == "grow cache.py:73";
+    EXPECT_EQ(names_cache, c.cache_first) << c.weights_mib << " " << c.card_mib;
+    const bool too_large = c.weights_mib * kMiB + kContextBytes > c.card_mib * kMiB;
+    EXPECT_EQ(says(f, "weights take"), !c.cache_first || too_large) << f.summary;
+  }
+  EXPECT_EQ(server_with(320, 1720).finding("capacity", 4096 * kMiB).id, "");
+}
+
+// Half the batch is enough for one card, but not for a smaller one.
+TEST(Capacity, ASmallerStepIsNotTheOnlyAdviceIfItDoesNotFit) {
+  const Trace trace = Trace::on_card(kNotKnown, [](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 6; ++i) t.step(8);
+  });
+  const uint64_t peak = trace.model().processes[0].framework[0].allocated_peak.bytes;
+  const Finding halved = trace.finding("capacity", kContextBytes + peak * 3 / 4);
+  EXPECT_NE(advice_of(halved, "halve_batch"), nullptr);
+  EXPECT_EQ(advice_of(halved, "look_at_largest"), nullptr);
+  const Finding small = trace.finding("capacity", kContextBytes + peak / 10);
+  EXPECT_NE(advice_of(small, "halve_batch"), nullptr);
+  EXPECT_NE(advice_of(small, "look_at_largest"), nullptr);
+}
+
+}  // namespace
+}  // namespace tidemark
