@@ -71,7 +71,6 @@ TEST_F(Findings, PicturesShowTheOwnerThatTheFindingIsAbout) {
   for (const Case& c :
        {Case{"many_communicators.bad", "nccl_overhead", "NCCL, up to 3.0 GiB"},
         Case{"pinned_growth.bad", "pinned_growth", "pinned host memory, up to 1.3 GiB"},
-        Case{"other_process.bad", "other_process", "other processes, up to 4.7 GiB"},
         Case{"stray_contexts.bad", "stray_context",
              "other processes (also of this trace), up to 1.9 GiB"}}) {
     open_file(std::string(TIDEMARK_TEST_DATA "/scenarios/") + c.scenario);
