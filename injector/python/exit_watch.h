@@ -63,6 +63,7 @@ class PythonWalk {
 
   // The calling thread's state; null if it has none that can be read.
   const void* thread() const noexcept { return thread_; }
+  ThreadWriter& writer() const noexcept { return *writer_; }  // only if there is a state
 
  private:
   static bool may_read(const PythonRuntime& python) noexcept {

@@ -6,11 +6,11 @@ namespace tidemark::injector {
 namespace {
 
 // clang-format off
-//                       thread holder prev code pos owner locals number size line file name lines instr text wide
-constexpr PythonLayout k39  = {24, -1, 24, 32, 104, -1, 360, true,   0, 40, 104, 112, 120,   0, 48, 72, LineTable::kLnotab, 9};
-constexpr PythonLayout k310 = {24, -1, 24, 32,  96, -1, 352, true,   0, 40, 104, 112, 120,   0, 48, 72, LineTable::kRanges, 10};
-constexpr PythonLayout k311 = {56,  8, 48, 32,  56, 69,  72, false, 16, 72, 112, 128, 136, 184, 48, 72, LineTable::kLocations, 11};
-constexpr PythonLayout k312 = {56,  0,  8,  0,  56, 70,  72, false, 16, 68, 112, 128, 136, 192, 40, 56, LineTable::kLocations, 12};
+//                       thread holder prev code pos owner locals number size line vers file name lines instr text wide
+constexpr PythonLayout k39  = {24, -1, 24, 32, 104, -1, 360, true,   0, 40,  0, 104, 112, 120,   0, 48, 72, LineTable::kLnotab, 9};
+constexpr PythonLayout k310 = {24, -1, 24, 32,  96, -1, 352, true,   0, 40,  0, 104, 112, 120,   0, 48, 72, LineTable::kRanges, 10};
+constexpr PythonLayout k311 = {56,  8, 48, 32,  56, 69,  72, false, 16, 72,  0, 112, 128, 136, 184, 48, 72, LineTable::kLocations, 11};
+constexpr PythonLayout k312 = {56,  0,  8,  0,  56, 70,  72, false, 16, 68, 92, 112, 128, 136, 192, 40, 56, LineTable::kLocations, 12};
 // clang-format on
 
 // The interpreter's description of itself, as words: magic, version, free_threaded, then groups of
@@ -51,6 +51,10 @@ bool read_described(int minor, const void* runtime, PythonLayout& layout) {
   layout.code_name = offset(code[3]);
   layout.code_lines = offset(code[4]);
   layout.code_first_line = offset(code[5]);
+  // Not described. Where it is in 3.12 and 3.13, if the line before it is where it is there.
+  layout.code_version = minor == 13 && layout.code_first_line == k312.code_first_line
+                            ? k312.code_version
+                            : uint16_t{0};
   layout.code_instructions = offset(code[9]);
   layout.text_data = 40;
   layout.wide_text_data = 56;

@@ -29,6 +29,7 @@ struct PythonLayout {
   bool position_is_number;  // 3.9: in bytes; 3.10: in units of two bytes
   uint16_t code_size;       // ob_size: units; 0: the version has none (3.9, 3.10)
   uint16_t code_first_line;
+  uint16_t code_version;  // a number of its own; 0: the version has none, or its place is not known
   uint16_t code_filename;
   uint16_t code_name;  // the qualified name if there is one
   uint16_t code_lines;

@@ -121,8 +121,12 @@ uint32_t intern_walked(const void* thread, PythonFrames& walked) noexcept {
   }
   return g_stacks.find_or_add(key, [&]() -> uint32_t {
     FrameKey keys[kMaxPythonFrames];
-    for (uint32_t i = 0; i < walked.count; ++i) keys[i] = key_of(walked.frames[i]);
-    return recorder().intern_stack({keys, walked.count}, nn_module);
+    size_t count = 0;
+    each_python_frame(walked, [&](const PythonFrame& frame) {
+      keys[count++] = key_of(frame);
+      return true;
+    });
+    return recorder().intern_stack({keys, count}, nn_module);
   });
 }
 
@@ -194,9 +198,11 @@ uint32_t capture_python_stack(bool may_take_gil) noexcept {
   if (way == Way::kGil) return may_take_gil ? stack_with_gil(thread) : 0;
   if (way == Way::kNone) return 0;
   if (thread == nullptr || way != Way::kWalk) return stack_without_python();
-  PythonFrames walked;
-  walk_python(g_python, thread, capture_session.load(std::memory_order_relaxed), walked);
-  return walked.count > 0 ? intern_walked(thread, walked) : stack_without_python();
+  PythonFrames* const walked = frames_of(walk.writer());
+  const bool found =
+      walked != nullptr &&
+      walk_python(g_python, thread, capture_session.load(std::memory_order_relaxed), *walked);
+  return found ? intern_walked(thread, *walked) : stack_without_python();
 }
 
 size_t append_python_frames(FrameKey* frames, size_t count, size_t capacity,
@@ -208,17 +214,19 @@ size_t append_python_frames(FrameKey* frames, size_t count, size_t capacity,
     if (nn_module != nullptr && with_modules()) *nn_module = nn_module_of(current_autograd_node());
     return count;
   }
-  PythonFrames walked;
-  walk_python(g_python, thread, 0, walked);
+  PythonFrames* const walked = frames_of(walk.writer());
+  if (walked == nullptr || !walk_python(g_python, thread, 0, *walked)) return count;
   if (nn_module != nullptr && with_modules()) {
-    if (walked.nn_module == nullptr && find_nn_module_methods(g_python, thread)) {
-      walk_python(g_python, thread, 0, walked);
+    if (walked->nn_module == nullptr && find_nn_module_methods(g_python, thread)) {
+      walk_python(g_python, thread, 0, *walked);
     }
-    *nn_module = module_of(walked);
+    *nn_module = module_of(*walked);
   }
-  for (uint32_t i = 0; i < walked.count && count < capacity; ++i) {
-    frames[count++] = key_of(walked.frames[i]);
-  }
+  each_python_frame(*walked, [&](const PythonFrame& frame) {
+    if (count == capacity) return false;
+    frames[count++] = key_of(frame);
+    return true;
+  });
   return count;
 }
 

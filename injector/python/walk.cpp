@@ -12,6 +12,7 @@
 
 #include "injector/python/code.h"
 #include "injector/python/memory.h"
+#include "proto/base/pages.h"
 
 namespace tidemark::injector {
 namespace {
@@ -33,16 +34,40 @@ const uint8_t* code_of(const PythonLayout& layout, const uint8_t* frame) {
   return reinterpret_cast<const uint8_t*>(word & ~kTagBits);
 }
 
-uint32_t unit_of(const PythonLayout& layout, const uint8_t* frame, const uint8_t* code) {
+const uint8_t* outward_of(const PythonLayout& layout, const uint8_t* frame) {
+  return read_at<const uint8_t*>(frame, layout.frame_previous);
+}
+
+uintptr_t position_of(const PythonLayout& layout, const uint8_t* frame) {
+  if (!layout.position_is_number) return read_at<uintptr_t>(frame, layout.frame_position);
+  return static_cast<uintptr_t>(read_at<int32_t>(frame, layout.frame_position));
+}
+
+uint32_t unit_of(const PythonLayout& layout, uintptr_t position, const uint8_t* code) {
   if (layout.position_is_number) {
-    const auto number = read_at<int32_t>(frame, layout.frame_position);
+    const auto number = static_cast<int32_t>(position);
     if (number < 0) return 0;
     return static_cast<uint32_t>(layout.minor == 9 ? number / 2 : number);
   }
-  const auto* const position = read_at<const uint8_t*>(frame, layout.frame_position);
-  const uint8_t* const first = code + layout.code_instructions;
+  const auto first = reinterpret_cast<uintptr_t>(code + layout.code_instructions);
   // A frame that has not started is positioned before its first instruction.
   return position < first ? 0 : static_cast<uint32_t>((position - first) / 2);
+}
+
+// Tells a code object from another one that is later created at the same address: by its version,
+// which the interpreter gives out once, and from versions without one (or when it has run out of
+// them) by the hash of its name, its first line and its size. Never 0.
+[[gnu::always_inline]] inline uint64_t identity_of(const PythonLayout& layout,
+                                                   const uint8_t* code) {
+  const auto line = read_at<uint32_t>(code, layout.code_first_line);
+  if (layout.code_version != 0) {
+    const auto version = read_at<uint32_t>(code, layout.code_version);
+    if (version != 0) return static_cast<uint64_t>(version) << 32 | line;
+  }
+  const auto* const name = read_at<const uint8_t*>(code, layout.code_name);
+  const auto size = layout.code_size != 0 ? read_at<uint64_t>(code, layout.code_size) : 0;
+  const uint64_t identity = read_at<uint64_t>(name, kHashOffset) ^ (size << 32) ^ line;
+  return identity != 0 ? identity : 1;
 }
 
 // A method of nn.Module. Its code object is that of the module torch.nn, which is never freed. If
@@ -54,6 +79,7 @@ struct Method {
 constexpr std::string_view kMethods[] = {"_wrapped_call_impl", "_call_impl", "_apply"};
 constexpr std::string_view kMethodsFile = "torch/nn/modules/module.py";
 Method g_methods[std::size(kMethods)];
+std::atomic<uint32_t> g_methods_found{0};  // changes with g_methods
 
 struct KnownMethods {
   const uint8_t* code[std::size(kMethods)];
@@ -63,9 +89,11 @@ struct KnownMethods {
       code[i] = g_methods[i].code.load(std::memory_order_acquire);
     }
   }
-  bool has(const uint8_t* called, const uint8_t* name) const {
+  bool has(const PythonLayout& layout, const uint8_t* called) const {
     for (size_t i = 0; i < std::size(code); ++i) {
-      if (code[i] == called) return g_methods[i].name.load(std::memory_order_relaxed) == name;
+      if (code[i] != called) continue;
+      const auto* const name = read_at<const uint8_t*>(called, layout.code_name);
+      return g_methods[i].name.load(std::memory_order_relaxed) == name;
     }
     return false;
   }
@@ -88,34 +116,123 @@ bool is_foreign(const PythonLayout& layout, const uint8_t* frame) {
          read_at<uint8_t>(frame, static_cast<size_t>(layout.frame_owner)) >= kFirstForeignOwner;
 }
 
+bool has_code(const PythonRuntime& python, const uint8_t* frame, const uint8_t* code) {
+  return !is_foreign(python.layout, frame) && code != nullptr &&
+         read_at<const void*>(code, kPythonTypeOffset) == python.code_type;
+}
+
+// `known` is of a frame that was at this address, where a live one is. An internal frame has a code
+// of its own, or none.
+bool is_unchanged(const PythonLayout& layout, const uint8_t* frame, const PythonFrame& known) {
+  return code_of(layout, frame) == known.code && position_of(layout, frame) == known.position &&
+         (known.identity == 0 || identity_of(layout, known.code) == known.identity);
+}
+
+// Where a frame at this address is known, at `from` or somewhat outward of it: frames of calls that
+// have returned since may be between. -1: nowhere.
+int32_t find_known(const PythonFrames& walked, const uint8_t* frame, int32_t from) {
+  constexpr int32_t kReach = 16;
+  for (int32_t i = from; i >= 0 && i > from - kReach; --i) {
+    if (walked.addresses[i] == frame) return i;
+  }
+  return -1;
+}
+
+// The first frame outward of `from` that is not as it was; -1: none, out to the last. `from` is
+// alive, at its address.
+int32_t find_changed(const PythonLayout& layout, const PythonFrames& walked, int32_t from) {
+  for (int32_t i = from; i >= 0; --i) {
+    const uint8_t* const frame = walked.addresses[i];
+    if (!is_unchanged(layout, frame, walked.frames[i])) return i;
+    // No read depends on the one before: the next address is the known one.
+    const uint8_t* const outward = i > 0 ? walked.addresses[i - 1] : nullptr;
+    if (outward_of(layout, frame) != outward) return i;
+  }
+  return -1;
+}
+
+// Lists the frames that have changed since the last walk, or may have, in walked.changed. Returns
+// how many of the outermost ones have not. Those that are too many are left out, outermost first.
+uint32_t find_unchanged(const PythonLayout& layout, const void* thread, PythonFrames& walked,
+                        uint32_t& changed) {
+  changed = 0;
+  int32_t near = static_cast<int32_t>(walked.count) - 1;
+  for (const uint8_t* frame = innermost_frame(layout, thread);
+       frame != nullptr && changed < PythonFrames::kCapacity; frame = outward_of(layout, frame)) {
+    const int32_t known = find_known(walked, frame, near);
+    if (known >= 0) {
+      near = find_changed(layout, walked, known);
+      if (near < 0 && static_cast<uint32_t>(known) + 1 + changed <= PythonFrames::kCapacity) {
+        return static_cast<uint32_t>(known) + 1;
+      }
+      for (int32_t i = known; i > near && changed < PythonFrames::kCapacity; --i) {
+        walked.changed[changed++] = walked.addresses[i];
+      }
+      if (near < 0 || changed == PythonFrames::kCapacity) return 0;
+      frame = walked.addresses[near--];
+    }
+    walked.changed[changed++] = frame;
+  }
+  return 0;
+}
+
+// `inner` is the frame outward of it, and becomes this one.
+void read_frame(const PythonRuntime& python, const uint8_t* frame, PythonFrame& inner) {
+  const PythonLayout& layout = python.layout;
+  inner.code = code_of(layout, frame);
+  inner.position = position_of(layout, frame);
+  inner.identity = has_code(python, frame, inner.code) ? identity_of(layout, inner.code) : 0;
+  if (inner.identity == 0) return;
+  inner.unit = unit_of(layout, inner.position, inner.code);
+  inner.hash.take(
+      reinterpret_cast<uintptr_t>(inner.code) ^ (static_cast<uint64_t>(inner.unit) << 44),
+      inner.identity);
+  ++inner.depth;
+}
+
+const uint8_t* running_module(const PythonRuntime& python, const PythonFrames& walked) {
+  for (int32_t i = static_cast<int32_t>(walked.count) - 1; i >= 0; --i) {
+    i = walked.frames[i].module_call;
+    if (i < 0) break;
+    if (const uint8_t* const argument = argument_of(python, walked.addresses[i])) return argument;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
-void walk_python(const PythonRuntime& python, const void* thread, uint64_t seed,
-                 PythonFrames& out) noexcept {
-  const PythonLayout& layout = python.layout;
-  const KnownMethods methods;
-  Hasher hasher(seed);
-  out.count = 0;
-  out.nn_module = nullptr;
-  for (const uint8_t* frame = innermost_frame(layout, thread);
-       frame != nullptr && out.count < kMaxPythonFrames;
-       frame = read_at<const uint8_t*>(frame, layout.frame_previous)) {
-    if (is_foreign(layout, frame)) continue;
-    const uint8_t* const code = code_of(layout, frame);
-    if (code == nullptr || read_at<const void*>(code, kPythonTypeOffset) != python.code_type)
-      continue;
-    const uint32_t unit = unit_of(layout, frame, code);
-    const auto* const name = read_at<const uint8_t*>(code, layout.code_name);
-    const auto size = layout.code_size != 0 ? read_at<uint64_t>(code, layout.code_size) : 0;
-    const auto line = read_at<uint32_t>(code, layout.code_first_line);
-    hasher.take(reinterpret_cast<uintptr_t>(code) ^ (static_cast<uint64_t>(unit) << 44),
-                read_at<uint64_t>(name, kHashOffset) ^ (size << 32) ^ line);
-    out.frames[out.count++] = {code, unit};
-    if (out.nn_module == nullptr && methods.has(code, name)) {
-      out.nn_module = argument_of(python, frame);
-    }
+PythonFrames* frames_of(ThreadWriter& writer) noexcept {
+  if (writer.python_frames == nullptr) [[unlikely]] {
+    const int host_errno = errno;
+    writer.python_frames = static_cast<PythonFrames*>(map_pages(sizeof(PythonFrames)));
+    errno = host_errno;
   }
-  out.key = hasher.finish();
+  return writer.python_frames;
+}
+
+bool walk_python(const PythonRuntime& python, const void* thread, uint64_t seed,
+                 PythonFrames& walked) noexcept {
+  const uint32_t methods_found = g_methods_found.load(std::memory_order_acquire);
+  if (walked.methods != methods_found) walked.count = 0;
+  uint32_t changed = 0;
+  uint32_t at = find_unchanged(python.layout, thread, walked, changed);
+  const KnownMethods methods;
+  PythonFrame frame{nullptr, 0, 0, Hasher(0), 0, 0, -1};
+  if (at > 0) frame = walked.frames[at - 1];
+  for (uint32_t i = changed; i-- > 0; ++at) {
+    walked.addresses[at] = walked.changed[i];
+    read_frame(python, walked.changed[i], frame);
+    if (frame.identity != 0 && methods.has(python.layout, frame.code)) {
+      frame.module_call = static_cast<int32_t>(at);
+    }
+    walked.frames[at] = frame;
+  }
+  walked.count = at;
+  walked.methods = methods_found;
+  walked.nn_module = running_module(python, walked);
+  frame.hash.take(seed, frame.depth);
+  walked.key = frame.hash.finish();
+  return frame.depth > 0;
 }
 
 namespace {
@@ -198,12 +315,9 @@ template <typename Use>
 void for_each_frame(const PythonRuntime& python, const void* thread, Use&& use) {
   const PythonLayout& layout = python.layout;
   for (const uint8_t* frame = innermost_frame(layout, thread); frame != nullptr;
-       frame = read_at<const uint8_t*>(frame, layout.frame_previous)) {
-    if (is_foreign(layout, frame)) continue;
+       frame = outward_of(layout, frame)) {
     const uint8_t* const code = code_of(layout, frame);
-    if (code == nullptr || read_at<const void*>(code, kPythonTypeOffset) != python.code_type)
-      continue;
-    if (!use(frame, code)) return;
+    if (has_code(python, frame, code) && !use(frame, code)) return;
   }
 }
 
@@ -219,6 +333,7 @@ bool find_nn_module_methods(const PythonRuntime& python, const void* thread) noe
         is_instance(python, frame)) {
       g_methods[which].name.store(read_at<const uint8_t*>(code, python.layout.code_name));
       g_methods[which].code.store(code, std::memory_order_release);
+      g_methods_found.fetch_add(1, std::memory_order_release);
       found = true;
     }
     return ++frames < kMaxPythonFrames;
@@ -229,6 +344,7 @@ bool find_nn_module_methods(const PythonRuntime& python, const void* thread) noe
 
 void forget_nn_module_methods() noexcept {
   for (Method& method : g_methods) method.code.store(nullptr);
+  g_methods_found.fetch_add(1);
 }
 
 size_t running_nn_modules(const PythonRuntime& python, const void* thread, const uint8_t** out,
@@ -236,7 +352,7 @@ size_t running_nn_modules(const PythonRuntime& python, const void* thread, const
   const KnownMethods methods;
   size_t count = 0;
   for_each_frame(python, thread, [&](const uint8_t* frame, const uint8_t* code) {
-    if (!methods.has(code, read_at<const uint8_t*>(code, python.layout.code_name))) return true;
+    if (!methods.has(python.layout, code)) return true;
     const uint8_t* const running = argument_of(python, frame);
     if (running != nullptr && (count == 0 || out[count - 1] != running)) out[count++] = running;
     return count < capacity;

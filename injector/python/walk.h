@@ -9,6 +9,7 @@
 
 #include "injector/python/runtime.h"
 #include "injector/recorder/hashed_ids.h"
+#include "injector/recorder/thread_writer.h"
 
 namespace tidemark::injector {
 
@@ -16,23 +17,47 @@ inline constexpr size_t kMaxPythonFrames = 128;  // deeper stacks lose their out
 
 struct PythonFrame {
   const uint8_t* code;
-  uint32_t unit;  // index of the instruction
+  uintptr_t position;   // as the frame has it
+  uint64_t identity;    // of the code object (walk.cpp); 0: an internal frame, which is skipped
+  Hasher hash;          // of this frame and all those outward of it
+  uint32_t unit;        // index of the instruction
+  uint32_t depth;       // frames with code, from this one outward
+  int32_t module_call;  // index of the next frame outward, or this one, that runs an nn.Module; -1
 };
 
+// The frames of a thread. They are kept for its next walk, in which most of them are the same:
+// those are compared, not read and hashed again. Large: made by frames_of only.
 struct PythonFrames {
-  PythonFrame frames[kMaxPythonFrames];  // innermost first
-  uint32_t count = 0;
+  static constexpr size_t kCapacity = kMaxPythonFrames + 64;  // with internal frames
+
+  const uint8_t* addresses[kCapacity];  // outermost first
+  PythonFrame frames[kCapacity];
+  const uint8_t* changed[kCapacity];  // while walking: those to be read, innermost first
+  uint32_t count;
+  uint32_t methods;  // which of nn.Module's methods were known
   // The nn.Module of the innermost frame that runs one; null: none. The frame keeps it alive.
-  const uint8_t* nn_module = nullptr;
-  // Hash of all code objects and positions. A code object is identified by its address, the hash of
-  // its name, its first line and its size, so another one that is later created at the same address
-  // differs.
+  const uint8_t* nn_module;
+  // Hash of all code objects and positions, and of the seed.
   HashKey key;
 };
 
-// `thread` is the calling thread's state. Frames whose code is not a code object are skipped.
-void walk_python(const PythonRuntime& python, const void* thread, uint64_t seed,
-                 PythonFrames& out) noexcept;
+// Of the calling thread, which is in a PythonWalk; kept with its writer. Null: no memory.
+PythonFrames* frames_of(ThreadWriter& writer) noexcept;
+
+// `thread` is the calling thread's state. False if it has no frames.
+bool walk_python(const PythonRuntime& python, const void* thread, uint64_t seed,
+                 PythonFrames& frames) noexcept;
+
+// Calls use(frame) for at most kMaxPythonFrames frames, innermost first, until it returns false.
+template <typename Use>
+void each_python_frame(const PythonFrames& walked, Use&& use) {
+  size_t used = 0;
+  for (uint32_t i = walked.count; i-- > 0 && used < kMaxPythonFrames;) {
+    if (walked.frames[i].identity == 0) continue;
+    if (!use(walked.frames[i])) return;
+    ++used;
+  }
+}
 
 // Methods of torch.nn.Module whose frames tell which one runs, by their first argument: __call__
 // (since 2.1 _wrapped_call_impl, before _call_impl) and _apply, which moves its parameters. Looks

@@ -9,6 +9,7 @@
 namespace tidemark::injector {
 
 struct Session;
+struct PythonFrames;
 
 // Which recording is on. It has a page of its own, which the kernel clears in a forked child
 // (MADV_WIPEONFORK). So a child is off from its first instruction, even one made by a raw clone()
@@ -35,6 +36,8 @@ struct alignas(64) ThreadWriter {
   // is kept.
   std::atomic<bool> busy;
   std::atomic<bool> walking;  // the thread is reading its Python frames (python/exit_watch.h)
+  // Of its last walk (python/walk.h). It stays with the place for the next thread.
+  PythonFrames* python_frames;
 };
 
 // nullptr until the thread records for the first time. Initial-exec: the address is a constant

@@ -242,6 +242,20 @@ class TorchCapture(unittest.TestCase):
     def test_reading_with_the_gil_finds_the_same(self):
         self.check_lines(self.record("lines", TIDEMARK_PYTHON_GIL="1"))
 
+    def test_calls_that_change_in_any_place_are_followed(self):
+        recorded = self.record("calls")
+        stacks = recorded.stacks()
+        told = recorded.told()
+        self.assertGreater(len(told), 1500)
+        self.assertTrue(any(len(expected) > 250 for expected in told))
+        for size, *expected in told:
+            (stack,) = stacks[size]
+            found = [f"{frame['function'].split('.')[-1]} {frame['line']}" for frame in stack]
+            first = next(i for i, frame in enumerate(found) if frame.startswith("note "))
+            self.assertGreater(len(found), min(len(expected), 120))
+            # The line of the innermost frame is that of its allocation, one after it was told.
+            self.assertEqual(found[first + 1:], expected[1:][:len(found) - first - 1], size)
+
     def test_threads_without_python(self):
         stacks = self.record("workers").stacks()
         functions = {size: [frame["function"] for stack in found for frame in stack]

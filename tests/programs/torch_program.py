@@ -148,6 +148,53 @@ def lines(torch):
     write_json("TOLD", told)
 
 
+def calls(torch):
+    """Allocations from chains of calls that change in random places, with the locations that Python
+    reports."""
+    told = []
+    dice = random.Random(11)
+
+    def note():
+        size = (len(told) + 1) << 9
+        told.append([size] + [f"{f.name} {f.lineno}" for f in reversed(traceback.extract_stack())])
+        torch.free(torch.alloc(size))
+
+    def onward(depth):
+        if dice.random() < 0.3:
+            note()
+        if depth > 0:
+            dice.choice(ways)(depth - 1)
+        if dice.random() < 0.3:
+            note()
+
+    def twice(depth):
+        onward(depth)
+        if depth < 6:
+            onward(depth)
+
+    def generator(depth):
+        yield onward(depth)
+        yield note()
+
+    def made(depth):
+        space = {"onward": onward}
+        lines = dice.randrange(5)
+        exec(compile("\n" * lines + "def same(depth):\n    onward(depth)\n", "<made>", "exec"), space)
+        space["same"](depth)
+
+    def through_c(depth):
+        list(map(onward, [depth]))
+
+    ways = [onward, onward, twice, lambda depth: list(generator(depth)), made, through_c,
+            lambda depth: onward(depth)]
+    while len(told) < 1500:
+        onward(dice.choice([3, 8, 20, 60]))
+    sys.setrecursionlimit(5000)
+    onward(400)
+    note()
+    write_json("TOLD", told)
+
+
 def workers(torch):
     torch.worker(64 << 10, 3, 1)
     torch.worker(128 << 10, 3, 0)
@@ -679,8 +726,8 @@ def main():
     torch = late(directory) if name == "late" else Torch(directory)
     if os.environ.get("WAIT_FOR"):
         wait_for_bridge(torch)
-    {"churn": churn, "thrash": thrash, "lines": lines, "workers": workers, "nodes": nodes,
-     "forked": forked, "shutdown": shutdown,
+    {"churn": churn, "thrash": thrash, "lines": lines, "calls": calls,
+     "workers": workers, "nodes": nodes, "forked": forked, "shutdown": shutdown,
      "late": churn, "out_of_memory": out_of_memory, "fraction": fraction,
      "asynchronous": asynchronous, "sleeping": sleeping, "phases": phases, "nvtx": nvtx,
      "nn_modules": nn_modules,
