@@ -4,7 +4,8 @@
 
 Everything runs in one process, and windows of --seconds with and without recording alternate, so
 that the machine's drift cancels. The table has medians over the pairs of windows, and the middle half
-of them as the spread. Before each measured window the step runs for --settle seconds in the same
+of them as the spread; and, for machines that others use too, the same of the fastest tenth of the
+steps in each window, which nobody disturbed. Before each measured window the step runs for --settle seconds in the same
 mode: it shows the steady state, not the beginning of a recording, in which every kernel is recorded.
 
 The library stays in the process once it is loaded, so "armed" is compared with windows before that.
@@ -14,8 +15,11 @@ torch.profiler keeps CUPTI to itself from its first use on, so it comes last.
 stand-in for torch (build/dev/simgpu/packages/torch), to try this script: the numbers mean nothing.
 """
 import argparse
+import collections
 import contextlib
 import ctypes
+import itertools
+import math
 import pathlib
 import shutil
 import statistics
@@ -25,7 +29,8 @@ import time
 
 import tidemark
 
-PIECE = 8  # steps between two looks at the clock
+MODULES_ALONE = "modules alone"  # compared with recording everything else but kernels
+PIECE = 4  # steps between two looks at the clock
 
 
 class TorchStep:
@@ -122,7 +127,7 @@ class Modes:
             "default": self.recording,
             "no budget": lambda: self.recording(overhead="off"),
             "without kernels": lambda: self.recording(kernels=False),
-            "without kernels, modules": lambda: self.recording(kernels=False, modules=False),
+            MODULES_ALONE: lambda: self.recording(kernels=False),
         }
         if stand_in:
             return modes
@@ -141,47 +146,49 @@ class Modes:
                 f"{100 * bursts.recorded_share:.0f} % of the time")
 
 
+Window = collections.namedtuple("Window", "mean quiet")  # nanoseconds per step
+
+
 def window(step, seconds):
-    """Nanoseconds per step over at least that many seconds."""
+    """All steps of at least that many seconds, and the tenth of them that was fastest."""
     step.wait()
-    count = 0
-    begin = time.perf_counter_ns()
-    end = begin + int(seconds * 1e9)
-    while time.perf_counter_ns() < end:
+    times = [time.perf_counter_ns()]
+    while times[-1] < times[0] + seconds * 1e9:
         for _ in range(PIECE):
             step.run()
-        count += PIECE
-    step.wait()
-    return (time.perf_counter_ns() - begin) / count
+        step.wait()
+        times.append(time.perf_counter_ns())
+    pieces = sorted((after - before) / PIECE for before, after in itertools.pairwise(times))
+    return Window(statistics.mean(pieces), statistics.mean(pieces[:math.ceil(len(pieces) / 10)]))
 
 
-def measure(step, mode, arguments):
-    """Pairs of windows without and with the mode; which comes first alternates."""
-    pairs = []
-    for number in range(arguments.windows // 2):
-        def off():
+def measure(step, off, on, arguments):
+    """Pairs of windows in the two modes; which comes first alternates."""
+    def settled(mode):
+        with mode():
             window(step, arguments.settle)
             return window(step, arguments.seconds)
 
-        def on():
-            with mode():
-                window(step, arguments.settle)
-                return window(step, arguments.seconds)
-
+    pairs = []
+    for number in range(arguments.windows // 2):
         first, second = (off, on) if number % 2 == 0 else (on, off)
-        one, other = first(), second()
+        one, other = settled(first), settled(second)
         pairs.append((one, other) if number % 2 == 0 else (other, one))
     return pairs
 
 
+def added(pairs, part):
+    """What the second windows add to the first ones, in percent: the median and the middle half."""
+    percents = sorted(100 * (getattr(on, part) / getattr(off, part) - 1) for off, on in pairs)
+    low, high = ((percents[0], percents[-1]) if len(percents) < 4 else
+                 (statistics.quantiles(percents, n=4)[i] for i in (0, 2)))
+    return f"{statistics.median(percents):+.2f} % ({low:+.2f} … {high:+.2f})"
+
+
 def row(step_name, name, pairs, note=""):
-    off = statistics.median(pair[0] for pair in pairs) / 1e6
-    on = statistics.median(pair[1] for pair in pairs) / 1e6
-    added = sorted(100 * (pair[1] / pair[0] - 1) for pair in pairs)
-    low, high = ((added[0], added[-1]) if len(added) < 4 else
-                 (statistics.quantiles(added, n=4)[i] for i in (0, 2)))
-    print(f"| {step_name} | {name} | {off:.2f} | {on:.2f} | {statistics.median(added):+.2f} % | "
-          f"{low:+.2f} … {high:+.2f} % | {2 * len(pairs)} | {note} |", flush=True)
+    off, on = (statistics.median(pair[i].mean for pair in pairs) / 1e6 for i in (0, 1))
+    print(f"| {step_name} | {name} | {off:.2f} | {on:.2f} | {added(pairs, 'mean')} | "
+          f"{added(pairs, 'quiet')} | {2 * len(pairs)} | {note} |", flush=True)
 
 
 def parse():
@@ -214,7 +221,7 @@ def main():
               for name, step in steps.items()}
     if not tidemark.load():
         raise SystemExit("tidemark was not found: add its folder to PATH")
-    print("| step | mode | off, ms | on, ms | added, median | middle half | windows | estimate |")
+    print("| step | mode | off, ms | on, ms | added | added to the fastest tenth | windows | estimate |")
     print("|---|---|---|---|---|---|---|---|", flush=True)
     for name, step in steps.items():
         armed = [window(step, arguments.seconds) for _ in before[name]]
@@ -226,7 +233,10 @@ def main():
         break
     for mode_name, mode in chosen.items():
         for name, step in steps.items():
-            pairs = measure(step, mode, arguments)
+            off = contextlib.nullcontext
+            if mode_name == MODULES_ALONE:
+                off = lambda: modes.recording(kernels=False, modules=False)
+            pairs = measure(step, off, mode, arguments)
             records = not mode_name.startswith("torch")
             row(name, mode_name, pairs, modes.estimate() if records else "")
     shutil.rmtree(folder, ignore_errors=True)
