@@ -163,28 +163,92 @@ class LawInference {
     std::unordered_set<uint64_t> of_products;
     for (const OperationRun& run : p_.runs()) {
       const std::string_view operation = p_.operation(run.first);
-      const bool softmax = operation == "SoftmaxBackward0" || operation == "softmax";
       const bool product = contains(operation, "bmmBackward") || contains(operation, "BmmBackward");
       for (uint32_t i = run.first; i < run.end; ++i) {
-        if (softmax) of_softmax.insert(p_.bytes(i));
+        if (is_softmax(operation)) of_softmax.insert(p_.bytes(i));
         if (product) of_products.insert(p_.bytes(i));
       }
     }
-    const bool names_backward = !of_products.empty();
-    std::unordered_set<uint64_t> matrices;
-    for (const uint64_t bytes : of_softmax) {
-      if (bytes <= kScalarBytes || (names_backward && !of_products.contains(bytes))) continue;
-      // The same in 16 bits or in 32, and masks.
-      for (const uint64_t size : {bytes, bytes / 2, 2 * bytes, bytes / 4}) matrices.insert(size);
+    if (!of_products.empty()) {
+      std::erase_if(of_softmax, [&](uint64_t bytes) { return !of_products.contains(bytes); });
     }
-    if (matrices.empty()) return;
+    std::erase_if(of_softmax, [](uint64_t bytes) { return bytes <= kScalarBytes; });
+    if (of_softmax.empty()) return;
+    std::unordered_set<uint64_t> copies;  // in 16 bits or in 32, and masks
+    for (const uint64_t bytes : of_softmax) {
+      for (const uint64_t size : {bytes / 2, 2 * bytes, bytes / 4}) copies.insert(size);
+    }
+    const AttentionModules attention(p_, of_softmax);
+    const LinearSizes linear(p_, attention);
     for (const OperationRun& run : p_.runs()) {
       if (!makes_matrices(p_.operation(run.first), p_.operation_file(run.first))) continue;
+      if (!attention.contain(p_.module_path(run.first))) continue;
       for (uint32_t i = run.first; i < run.end; ++i) {
-        if (laws_[i].scaled != 0 && matrices.contains(p_.bytes(i))) laws_[i].seq = 2;
+        const uint64_t bytes = p_.bytes(i);
+        const bool result = of_softmax.contains(bytes);
+        if (laws_[i].scaled == 0 || (!result && !copies.contains(bytes))) continue;
+        // Queries, keys and values have the sizes of linear results, too.
+        const bool is_square = result || !linear.anywhere.contains(bytes);
+        const bool clear = result ? !linear.in_attention.contains(bytes) : is_square;
+        laws_[i].seq = is_square ? 2 : 1;
+        if (!clear) laws_[i].other_seq = is_square ? 1 : 2;
       }
     }
   }
+
+  static bool is_softmax(std::string_view operation) {
+    return operation == "SoftmaxBackward0" || operation == "softmax";
+  }
+
+  // The nn.Modules that compute attention: those in which a softmax has results of these sizes.
+  class AttentionModules {
+   public:
+    AttentionModules(const RecordedProgram& program, const std::unordered_set<uint64_t>& results) {
+      for (const OperationRun& run : program.runs()) {
+        if (!is_softmax(program.operation(run.first))) continue;
+        for (uint32_t i = run.first; i < run.end; ++i) {
+          if (results.contains(program.bytes(i))) add(program, program.module_path(i));
+        }
+      }
+    }
+    // Without names of modules any may be one.
+    bool contain(const std::string& path) const {
+      if (any_) return true;
+      for (size_t end = path.size(); end != path.npos && end != 0; end = path.rfind('.', end - 1)) {
+        if (paths_.contains(path.substr(0, end))) return true;
+      }
+      return false;
+    }
+
+   private:
+    void add(const RecordedProgram& program, std::string path) {
+      if (program.module_class(path) == "Softmax") {
+        const size_t dot = path.rfind('.');
+        path.resize(dot == path.npos ? 0 : dot);
+      }
+      any_ = any_ || path.empty();
+      paths_.insert(std::move(path));
+    }
+    std::set<std::string> paths_;
+    bool any_ = false;
+  };
+
+  // Of results that cannot be matrices.
+  struct LinearSizes {
+    LinearSizes(const RecordedProgram& program, const AttentionModules& attention) {
+      for (const OperationRun& run : program.runs()) {
+        if (makes_matrices(program.operation(run.first), program.operation_file(run.first))) {
+          continue;
+        }
+        for (uint32_t i = run.first; i < run.end; ++i) {
+          anywhere.insert(program.bytes(i));
+          if (attention.contain(program.module_path(i))) in_attention.insert(program.bytes(i));
+        }
+      }
+    }
+    std::unordered_set<uint64_t> anywhere;
+    std::unordered_set<uint64_t> in_attention;
+  };
 
   // Other operations have results of these sizes only by chance.
   static bool makes_matrices(std::string_view operation, std::string_view file) {

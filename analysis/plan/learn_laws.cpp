@@ -105,6 +105,7 @@ SizeLaw law_of(uint64_t sa, uint64_t sb, double ratio, Dimension dimension,
   };
   SizeLaw law{0, sa, inferred.batch, inferred.seq, true};
   if (inferred.scaled == 0) law.batch = law.seq = 1;
+  if (dimension == Dimension::kBatch) law.other_seq = inferred.other_seq;
   uint8_t& power = dimension == Dimension::kBatch ? law.batch : law.seq;
   if (close(a * ratio)) {
     power = 1;
@@ -170,44 +171,83 @@ uint64_t input_bytes(const RecordedProgram& program, BirthRange range) {
   return bytes;
 }
 
-}  // namespace
+void set_power(SizeLaw& law, uint8_t seq) {
+  law.seq = seq;
+  law.other_seq = 0;
+}
 
-bool learn_from_steps(const RecordedProgram& program, SizeLaws& laws) {
-  const std::vector<uint32_t>& at = program.steps().boundaries;
+// The steps with the least and with the most input bytes.
+struct StepExtremes {
   BirthRange least{};
   BirthRange most{};
   uint64_t least_bytes = UINT64_MAX;
   uint64_t most_bytes = 0;
+
+  bool differ() const { return most_bytes != 0 && most_bytes >= least_bytes + least_bytes / 20; }
+  double ratio() const {
+    return static_cast<double>(least_bytes) / static_cast<double>(most_bytes);
+  }
+};
+
+bool fails_within(const AllocationHistory& model, uint32_t begin, uint32_t end) {
+  return std::any_of(model.failures.begin(), model.failures.end(),
+                     [&](const FailedAllocation& f) { return f.event >= begin && f.event < end; });
+}
+
+StepExtremes extremes_of_steps(const RecordedProgram& program, bool whole_only) {
+  const std::vector<uint32_t>& at = program.steps().boundaries;
+  StepExtremes found;
   for (size_t i = 0; i + 1 < at.size(); ++i) {
+    if (whole_only && fails_within(program.model(), at[i], at[i + 1])) continue;
     const BirthRange step = births_within(program.model(), at[i], at[i + 1]);
     const uint64_t bytes = input_bytes(program, step);
     if (bytes == 0) continue;
-    if (bytes < least_bytes) std::tie(least, least_bytes) = std::pair(step, bytes);
-    if (bytes > most_bytes) std::tie(most, most_bytes) = std::pair(step, bytes);
+    if (bytes < found.least_bytes)
+      std::tie(found.least, found.least_bytes) = std::pair(step, bytes);
+    if (bytes > found.most_bytes) std::tie(found.most, found.most_bytes) = std::pair(step, bytes);
   }
-  if (most_bytes == 0 || most_bytes < least_bytes + least_bytes / 20) return false;
-  const std::vector<Pair> pairs =
-      matched(rows_by_place(program, most), rows_by_place(program, least));
-  const double ratio = static_cast<double>(least_bytes) / static_cast<double>(most_bytes);
-  std::unordered_map<uint32_t, uint8_t> power_of;  // by stack
-  constexpr uint8_t kUnclear = 9;
-  for (const auto& [row, other] : pairs) {
+  return found;
+}
+
+constexpr uint8_t kUnclear = 9;
+using PowerOfStack = std::unordered_map<uint32_t, uint8_t>;
+
+PowerOfStack powers_between(const RecordedProgram& program, const StepExtremes& steps,
+                            SizeLaws& laws) {
+  PowerOfStack powers;
+  for (const auto& [row, other] :
+       matched(rows_by_place(program, steps.most), rows_by_place(program, steps.least))) {
     if (laws[row].scaled == 0 || laws[row].most != 0) continue;
-    const SizeLaw law =
-        law_of(program.bytes(row), program.bytes(other), ratio, Dimension::kSequence, laws[row]);
+    const SizeLaw law = law_of(program.bytes(row), program.bytes(other), steps.ratio(),
+                               Dimension::kSequence, laws[row]);
     const bool clear = law.sure && (law.fixed == 0 || law.scaled == 0);
     const uint8_t power = !clear ? kUnclear : law.scaled == 0 ? uint8_t{0} : law.seq;
-    const auto [known, fresh] = power_of.try_emplace(program.model().allocations.stack(row), power);
+    const auto [known, fresh] = powers.try_emplace(program.model().allocations.stack(row), power);
     if (!fresh && known->second != power) known->second = kUnclear;
-    laws[row].seq = clear ? power : laws[row].seq;
+    if (clear) set_power(laws[row], power);
+  }
+  return powers;
+}
+
+}  // namespace
+
+bool learn_from_steps(const RecordedProgram& program, SizeLaws& laws) {
+  PowerOfStack powers;
+  bool differ = false;
+  // A step that failed tells nothing of what would have followed.
+  for (const bool whole_only : {true, false}) {
+    const StepExtremes steps = extremes_of_steps(program, whole_only);
+    if (!steps.differ()) continue;
+    differ = true;
+    powers.merge(powers_between(program, steps, laws));  // keeps those that are known
   }
   for (uint32_t i = 0; i < program.rows(); ++i) {
-    const auto known = power_of.find(program.model().allocations.stack(i));
-    if (laws[i].scaled != 0 && known != power_of.end() && known->second != kUnclear) {
-      laws[i].seq = known->second;
+    const auto known = powers.find(program.model().allocations.stack(i));
+    if (laws[i].scaled != 0 && known != powers.end() && known->second != kUnclear) {
+      set_power(laws[i], known->second);
     }
   }
-  return true;
+  return differ;
 }
 
 }  // namespace tidemark

@@ -14,7 +14,9 @@ namespace tidemark {
 namespace {
 
 // The bytes of each block when most are allocated; 0: it is not. Sizes are rounded as blocks are.
-std::vector<uint64_t> bytes_at_peak(const PlannedRun& run, const AllocatorRules& rules) {
+// Requests that failed in the recording count only in a plan, which lets them succeed for a moment.
+std::vector<uint64_t> bytes_at_peak(const PlannedRun& run, const AllocatorRules& rules,
+                                    bool with_failed) {
   std::vector<bool> live(run.blocks.size(), false);
   uint64_t now = 0;
   uint64_t most = 0;
@@ -28,10 +30,15 @@ std::vector<uint64_t> bytes_at_peak(const PlannedRun& run, const AllocatorRules&
     const uint64_t bytes = rules.round(run.blocks[r.subject].bytes);
     now = allocates ? now + bytes : now - bytes;
   };
+  const auto failed_bytes = [&](const Request& r) {
+    return with_failed && r.kind == RequestKind::kFail ? rules.round(run.blocks[r.subject].bytes)
+                                                       : uint64_t{0};
+  };
   for (size_t i = 0; i < run.requests.size(); ++i) {
     apply(run.requests[i]);
-    if (now > most) {
-      most = now;
+    const uint64_t total = now + failed_bytes(run.requests[i]);
+    if (total > most) {
+      most = total;
       peak = i;
     }
   }
@@ -41,6 +48,10 @@ std::vector<uint64_t> bytes_at_peak(const PlannedRun& run, const AllocatorRules&
   std::vector<uint64_t> bytes(live.size(), 0);
   for (size_t i = 0; i < live.size(); ++i) {
     if (live[i]) bytes[i] = rules.round(run.blocks[i].bytes);
+  }
+  if (peak < run.requests.size()) {
+    const Request& last = run.requests[peak];
+    if (const uint64_t failed = failed_bytes(last)) bytes[last.subject] = failed;
   }
   return bytes;
 }
@@ -213,7 +224,7 @@ Result<PlanOutcome> Planner::plan(const PlanChange& change) const {
   out.curve = watch.take();
   out.low_reserved = out.high_reserved = out.likely.reserved_peak;
   const bool unsure =
-      std::any_of(laws_.begin(), laws_.end(), [](const SizeLaw& l) { return !l.sure; });
+      std::any_of(laws_.begin(), laws_.end(), [](const SizeLaw& l) { return !l.certain(); });
   for (const Estimate estimate : {Estimate::kLow, Estimate::kHigh}) {
     if (!unsure || (change.batch == 1 && change.seq == 1)) break;
     const Result<PlannedRun> other = run_of(change, estimate);
@@ -242,9 +253,14 @@ void Planner::add_composition(const PlannedRun& run, PlanOutcome& out) const {
   std::map<Category, CategoryBytes> categories;
   std::map<std::string, LayerBytes, NaturalOrder> layers;
   const auto add = [&](const PlannedRun& of, bool planned) {
-    const std::vector<uint64_t> bytes = bytes_at_peak(of, rules);
+    const std::vector<uint64_t> bytes = bytes_at_peak(of, rules, planned);
+    const size_t recorded_blocks = whatif_.log().blocks.size();
     for (size_t i = 0; i < bytes.size(); ++i) {
       if (bytes[i] == 0) continue;
+      if (i >= program_.rows() && i < recorded_blocks) {
+        out.failed_request = bytes[i];
+        continue;
+      }
       CategoryBytes& c = categories[of.category[i]];
       (planned ? c.planned : c.recorded) += bytes[i];
       std::string path;

@@ -46,7 +46,10 @@ struct PlanOutcome {
   // Within the memory of the card, where that is known.
   std::optional<Prediction> on_card;
   std::vector<CategoryBytes> categories;  // most planned bytes first
-  std::vector<LayerBytes> layers;         // in the order of their paths; empty: none are known
+  // Of a request that failed in the recording and succeeds in the plan, at the planned peak; it is
+  // in no category.
+  uint64_t failed_request = 0;
+  std::vector<LayerBytes> layers;  // in the order of their paths; empty: none are known
   std::vector<PlanPoint> curve;
   std::vector<std::string> assumptions;
 

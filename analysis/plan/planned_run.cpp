@@ -1,6 +1,7 @@
 #include "analysis/plan/planned_run.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "analysis/plan/layer_passes.h"
 #include "analysis/plan/planned_sizes.h"
@@ -358,6 +359,38 @@ class RunPlanner {
     }
   }
 
+  // The block that the same operation got for this request when it last succeeded.
+  uint32_t row_like_failure(size_t number) const {
+    const AllocationHistory& model = p_.model();
+    if (number >= model.failures.size() || model.failures[number].stack == 0) return kNever;
+    const FailedAllocation& failure = model.failures[number];
+    const auto end = static_cast<uint32_t>(births_within(model, 0, failure.event + 1).end);
+    const auto follows = [&](uint32_t row) {
+      return row != 0 && model.allocations.stack(row) == model.allocations.stack(row - 1) &&
+             model.allocations.nn_module(row) == model.allocations.nn_module(row - 1);
+    };
+    uint32_t place = 0;  // of the request within its operation
+    if (end != 0 && model.allocations.stack(end - 1) == failure.stack) {
+      for (uint32_t row = end - 1; follows(row); --row) ++place;
+      ++place;
+    }
+    uint32_t like = kNever;
+    uint32_t at = 0;
+    for (uint32_t row = 0; row < end; ++row) {
+      at = follows(row) ? at + 1 : 0;
+      if (at == place && model.allocations.stack(row) == failure.stack && p_.bytes(row) != 0) {
+        like = row;
+      }
+    }
+    return like;
+  }
+
+  static uint64_t in_ratio(uint64_t bytes, uint64_t planned, uint64_t recorded) {
+    const double grown =
+        static_cast<double>(bytes) * static_cast<double>(planned) / static_cast<double>(recorded);
+    return static_cast<uint64_t>(std::clamp(std::ceil(grown - 1e-6), 1.0, kMostPlannedBytes));
+  }
+
   Result<PlannedRun> finish() {
     PlannedRun out;
     out.blocks = log_.blocks;
@@ -366,10 +399,13 @@ class RunPlanner {
       out.category.push_back(p_.category(i));
     }
     out.category.resize(log_.blocks.size(), Category::kUnknown);
-    // Requests that failed are part of a forward or backward pass, mostly.
     for (size_t i = p_.rows(); i < out.blocks.size(); ++i) {
-      out.blocks[i].bytes =
-          SizeLaw{0, out.blocks[i].bytes, 1, 1, false}.bytes(change_.batch, change_.seq);
+      const uint64_t asked = out.blocks[i].bytes;
+      const uint32_t like = row_like_failure(i - p_.rows());
+      // Requests that failed are part of a forward or backward pass, mostly.
+      out.blocks[i].bytes = like == kNever
+                                ? SizeLaw{0, asked, 1, 1}.bytes(change_.batch, change_.seq)
+                                : in_ratio(asked, sizes_[like], p_.bytes(like));
     }
     out.blocks.insert(out.blocks.end(), added_.begin(), added_.end());
     out.category.insert(out.category.end(), added_category_.begin(), added_category_.end());

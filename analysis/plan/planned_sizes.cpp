@@ -49,10 +49,14 @@ class PlannedSizes {
  private:
   uint64_t estimated(const SizeLaw& law, Estimate estimate, uint64_t recorded) const {
     const uint64_t likely = law.bytes(change_.batch, change_.seq);
-    if (law.sure || estimate == Estimate::kLikely) return likely;
-    const uint64_t other = law.scaled == 0
-                               ? SizeLaw{0, recorded, 1, 1, false}.bytes(change_.batch, change_.seq)
-                               : recorded;
+    if (law.certain() || estimate == Estimate::kLikely) return likely;
+    SizeLaw otherwise = law;
+    if (law.other_seq != 0) {
+      otherwise.seq = law.other_seq;
+    } else {
+      otherwise = law.scaled == 0 ? SizeLaw{0, recorded, 1, 1} : SizeLaw{recorded};
+    }
+    const uint64_t other = otherwise.bytes(change_.batch, change_.seq);
     return estimate == Estimate::kLow ? std::min(likely, other) : std::max(likely, other);
   }
 

@@ -21,7 +21,9 @@ struct SizeLaw {
   // Of a buffer for reductions (analysis/plan/reduction_buffers.h): it stays at this size until a
   // sixteenth of the scaled part is more. 0: no limit.
   uint64_t most = 0;
+  uint8_t other_seq = 0;  // it may as well follow this power of the sequence; 0: it does not
 
+  bool certain() const { return sure && other_seq == 0; }
   uint64_t bytes(double batch_factor, double seq_factor) const {
     if (scaled == 0) return fixed;
     const double factor = std::pow(batch_factor, batch) * std::pow(seq_factor, seq);

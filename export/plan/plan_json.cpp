@@ -37,6 +37,7 @@ void write_composition(JsonWriter& json, const PlanOutcome& o) {
     json.end_object();
   }
   json.end_array();
+  if (o.failed_request != 0) json.field("failed_request_bytes", o.failed_request);
   json.key("layers");
   json.begin_array();
   for (const LayerBytes& l : o.layers) {

@@ -121,6 +121,9 @@ class TextPlan : StyledLines {
       line(styled("  {:<24}{:>12}{:>12}", in_words(c.category), size_text(c.recorded),
                   size_text(c.planned)));
     }
+    if (o.failed_request != 0) {
+      line(styled("  {:<24}{:>12}{:>12}", "request that failed", "", size_text(o.failed_request)));
+    }
     line(dim("  of requests, rounded; the report counts blocks, which can be a little larger"));
   }
 

@@ -147,6 +147,77 @@ TEST(Plan, VaryingStepsTellWhatGrowsWithTheSequence) {
   EXPECT_EQ(outcome.likely.reserved_peak, real.reserved_peak());
 }
 
+// With heads x length = 4 x width, the matrix has the size of the results of the wide layer, and a
+// mask of it that of the queries.
+TEST(Plan, AttentionMatricesAreToldFromLinearResultsOfTheirSizes) {
+  struct Case {
+    uint64_t width, heads, seq;
+  };
+  for (const Case c : {Case{320, 8, 160}, Case{256, 8, 128}, Case{512, 16, 128}, Case{320, 8, 80},
+                       Case{512, 8, 32}, Case{320, 8, 40}}) {
+    for (const bool modules : {true, false}) {
+      SCOPED_TRACE(testing::Message() << c.width << " " << c.seq << " " << modules);
+      TransformerShape shape;
+      shape.matrices = true;
+      shape.modules = modules;
+      shape.width = c.width;
+      shape.heads = c.heads;
+      shape.seq = c.seq;
+      TransformerShape twice = shape;
+      twice.seq *= 2;
+      const TransformerRun recorded(shape);
+      const TransformerRun real(twice);
+      PlanChange change;
+      change.seq = 2;
+      const PlanOutcome outcome = planned(*planner_of(recorded.process()), change);
+      const uint64_t segment = uint64_t{2} << 20;
+      EXPECT_LE(outcome.low_reserved, real.reserved_peak() + segment);
+      EXPECT_GE(outcome.high_reserved + segment, real.reserved_peak());
+      if (c.heads * c.seq != c.width && c.heads * c.seq != 2 * c.width) {
+        expect_close(outcome.likely.allocated_peak, real.allocated_peak(), 0.01);
+      }
+    }
+  }
+}
+
+uint64_t planned_sum(const PlanOutcome& outcome) {
+  uint64_t sum = outcome.failed_request;
+  for (const CategoryBytes& c : outcome.categories) sum += c.planned;
+  return sum;
+}
+
+// What failed grows as the same request did in earlier steps, and is part of the planned peak.
+TEST(Plan, ARequestThatFailedGrowsAsItsEarlierOnes) {
+  size_t matrices = 0;
+  for (const uint64_t longest : {400U, 520U, 640U}) {
+    TransformerShape shape;
+    shape.matrices = true;
+    shape.steps = 4;
+    shape.lengths = {100, 160, 120, longest};
+    const uint64_t needed = TransformerRun(shape).reserved_peak();
+    for (uint64_t percent = 50; percent < 100; percent += 5) {
+      const TransformerRun failed(shape, needed * percent / 100);
+      if (!failed.ran_out()) continue;
+      const uint64_t asked = failed.process().framework[0].failures.back().requested_bytes;
+      if (asked != shape.batch * shape.heads * longest * longest * 4) continue;
+      SCOPED_TRACE(testing::Message() << longest << " within " << percent << " %");
+      ++matrices;
+      const auto planner = planner_of(failed.process());
+      const PlanOutcome same = planned(*planner, {});
+      expect_close(planned_sum(same), same.likely.allocated_peak, 0.03);
+      PlanChange change;
+      change.seq = 2;
+      const PlanOutcome twice = planned(*planner, change);
+      expect_close(planned_sum(twice), twice.likely.allocated_peak, 0.03);
+      if (twice.failed_request != 0) expect_close(twice.failed_request, 4 * asked, 0.001);
+      uint64_t recorded = 0;
+      for (const CategoryBytes& c : same.categories) recorded += c.recorded;
+      expect_close(recorded, failed.allocated_peak(), 0.03);
+    }
+  }
+  EXPECT_GT(matrices, 3U);
+}
+
 TEST(Plan, OptimizersAndPrecision) {
   using Optimizer = TransformerShape::Optimizer;
   const std::pair<PlanOptimizer, Optimizer> kinds[] = {
