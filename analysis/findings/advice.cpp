@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "analysis/history/rehearsal.h"
+#include "analysis/load/double_precision.h"
 #include "analysis/wording.h"
 #include "proto/base/in_parallel.h"
 
@@ -248,7 +249,36 @@ std::vector<bool> stacks_in_modules(const Dictionary& names) {
 
 }  // namespace
 
+std::optional<Advice> single_precision(const DeviceEvidence& d) {
+  if (!computes_in_float64(d.process->names)) return std::nullopt;
+  Rehearsal halved(*d.model);
+  for (size_t i = 0; i < d.model->allocations.size(); ++i) {
+    switch (d.categories.of[i]) {
+      case Category::kParameter:
+      case Category::kGradient:
+      case Category::kOptimizerState:
+      case Category::kActivation:
+      case Category::kTemporary:
+        halved.leave_out(d.model->allocations[i], 0.5);
+        break;
+      default:
+        break;
+    }
+  }
+  const uint64_t saved = halved.saved_bytes();
+  if (saved < d.peak_bytes() / 20) return std::nullopt;
+  return Advice{
+      "single_precision",
+      fmt::format("unless double precision is needed, convert the data and the model with "
+                  ".float(): all matrix products ran in float64, and float32 saves {}",
+                  d.ends_at_failure() ? saving_text(d, saved) : "about " + size_text(saved)),
+      saved};
+}
+
 std::optional<Advice> mixed_precision(const DeviceEvidence& d) {
+  if (trains(d)) {
+    if (const std::optional<Advice> single = single_precision(d)) return single;
+  }
   if (!trains(d) || !d.process->compute.is_float32()) return std::nullopt;
   const std::vector<bool> in_module = stacks_in_modules(d.process->names);
   Rehearsal halved(*d.model);

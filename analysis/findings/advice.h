@@ -17,7 +17,10 @@ namespace tidemark {
 std::optional<Advice> halve_batch(const DeviceEvidence& d);
 // Recompute the activations of repeated layers in the backward pass.
 std::optional<Advice> checkpoint_layers(const DeviceEvidence& d);
-// Compute in 16 bits (autocast), where the kernels computed in float32.
+// Compute in float32, where the kernels computed in float64.
+std::optional<Advice> single_precision(const DeviceEvidence& d);
+// Compute in 16 bits (autocast), where the kernels computed in float32; of float64, the same as
+// single_precision().
 std::optional<Advice> mixed_precision(const DeviceEvidence& d);
 // Shard optimizer state and gradients over the ranks.
 std::optional<Advice> shard_states(const DeviceEvidence& d);

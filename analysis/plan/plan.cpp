@@ -6,6 +6,7 @@
 #include <map>
 
 #include "analysis/insight/card/limit.h"
+#include "analysis/load/double_precision.h"
 #include "analysis/whatif/context_size.h"
 #include "analysis/wording.h"
 
@@ -314,15 +315,24 @@ void Planner::state_assumptions(const PlanChange& change, std::vector<std::strin
                       : "what grows with the batch grows with the sequence; no attention "
                         "matrices were found, which would grow with its square");
   }
+  const bool in_float64 = computes_in_float64(program_.process().names);
   if (change.precision == PlanPrecision::kHalf) {
     out.push_back(
         program_.autocasts()
             ? "the recorded program used autocast: with a model in 16 bits, weights, gradients and "
               "optimizer states halve, and the casts of weights go"
-            : "the model and its inputs are converted to 16 bits: weights, gradients, optimizer "
-              "states and activations halve; the recorded ones are taken to have 32 bits. Other "
-              "data "
-              "that the program keeps stays as it is");
+            : fmt::format(
+                  "the model and its inputs are converted to 16 bits: weights, gradients, "
+                  "optimizer states and activations {}. Other data that the program keeps through "
+                  "all steps stays as it is",
+                  in_float64 ? "take a quarter; the recorded ones have 64 bits, as the kernels of "
+                               "matrix products tell"
+                             : "halve; the recorded ones are taken to have 32 bits"));
+  } else if (change.precision == PlanPrecision::kAutocast && in_float64) {
+    out.push_back(
+        "the recorded program computes in 64 bits, as the kernels of its matrix products tell, and "
+        "autocast leaves such numbers as they are: convert the model and its inputs to 32 bits "
+        "first");
   } else if (change.precision == PlanPrecision::kAutocast) {
     out.push_back(
         "autocast: results of matrix products, convolutions and activation functions halve; "

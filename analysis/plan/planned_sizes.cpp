@@ -5,6 +5,8 @@
 #include <set>
 #include <string_view>
 
+#include "analysis/load/double_precision.h"
+
 namespace tidemark {
 
 namespace {
@@ -26,7 +28,10 @@ bool is_of_weights(Category category) {
 class PlannedSizes {
  public:
   PlannedSizes(const RecordedProgram& program, const PlanChange& change)
-      : p_(program), change_(change) {
+      : p_(program),
+        change_(change),
+        in_float64_(change.precision != PlanPrecision::kRecorded &&
+                    computes_in_float64(program.process().names)) {
     for (size_t i = 0; i < p_.rows(); ++i) {
       embeds_ = embeds_ || contains(p_.operation(i), "mbedding");
     }
@@ -82,8 +87,17 @@ class PlannedSizes {
   bool is_data(size_t row) const {
     const StackRole role = p_.role(row);
     return p_.category(row) == Category::kUnknown &&
-           (role == StackRole::kUser || role == StackRole::kData) &&
-           p_.model().allocations.release(row) == kNever && !p_.is_parameter_size(p_.bytes(row));
+           (role == StackRole::kUser || role == StackRole::kData) && is_kept(row) &&
+           !p_.is_parameter_size(p_.bytes(row));
+  }
+  // For ever, or through all passes.
+  bool is_kept(size_t row) const {
+    constexpr size_t kSeveral = 3;
+    const AllocationColumns& all = p_.model().allocations;
+    const std::vector<BackwardPass>& passes = p_.passes();
+    const bool outlives = passes.size() >= kSeveral && all.birth(row) < passes.front().first &&
+                          all.release(row) > passes.back().first;
+    return outlives || all.release(row) == kNever;
   }
 
   bool is_float(size_t row) const {
@@ -98,6 +112,9 @@ class PlannedSizes {
     if (change_.precision == PlanPrecision::kRecorded || law.most != 0 || !is_float(row))
       return bytes;
     const bool weights = is_of_weights(p_.category(row)) || in_optimizer(p_.role(row));
+    if (in_float64_) {  // autocast leaves 64-bit numbers as they are
+      return change_.precision == PlanPrecision::kHalf ? divided(bytes, 4) : bytes;
+    }
     if (change_.precision == PlanPrecision::kHalf) {
       if (!p_.autocasts() || weights || in_full_precision(row)) return divided(bytes, 2);
       return cast_[row] || (law.scaled == 0 && is_cast_of_weight(row)) ? 0 : bytes;
@@ -216,6 +233,7 @@ class PlannedSizes {
   std::map<size_t, uint64_t> state_index_;  // among the states of its size
   uint64_t states_ = 1;
   bool embeds_ = false;
+  bool in_float64_;
 };
 
 }  // namespace

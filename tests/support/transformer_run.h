@@ -45,7 +45,9 @@ struct TransformerShape {
   uint64_t sample_bytes = 0;           // of a result that has no sequence, per sample
   bool head_bias = false;              // whose gradient is a sum over all tokens
   uint64_t data_bytes = 0;             // of a data set that the program keeps on the card
+  bool frees_data = false;             // after the last step
   std::string layer_name = "layers.";  // before the number of a layer
+  std::string kernel;                  // the name of one; empty: none was recorded
   uint64_t card = uint64_t{16} << 30;
 };
 
@@ -68,6 +70,13 @@ class TransformerRun : private SegmentAddresses {
     writer_.append(d);
     setting("torch", "2.11.0");
     train();
+    if (!s_.kernel.empty()) {
+      Kernel k{};
+      k.start_ns = now_;
+      k.duration_ns = 1000;
+      k.name = names_.string(s_.kernel);
+      writer_.append(k);
+    }
     writer_.finish();
     readers_.push_back(std::move(*open_bytes_as_trace(sink_.bytes)));
     model_ = std::move(*load_trace(readers_));
@@ -209,7 +218,8 @@ class TransformerRun : private SegmentAddresses {
 
   void train() {
     const uint64_t d = s_.width;
-    if (s_.data_bytes != 0) alloc(s_.data_bytes, stack({"load train.py:1"}, ""));
+    const Block data =
+        s_.data_bytes == 0 ? 0 : alloc(s_.data_bytes, stack({"load train.py:1"}, ""));
     add_parameter(s_.words * d, "embed");
     for (uint64_t i = 0; i < s_.layers; ++i) {
       add_parameter(d, part(i, "norm"));
@@ -223,6 +233,7 @@ class TransformerRun : private SegmentAddresses {
       if (!s_.lengths.empty()) s_.seq = s_.lengths.at(static_cast<size_t>(step));
       train_step();
     }
+    if (s_.frees_data && data != 0) free(data);
   }
 
   uint64_t tokens() const { return s_.batch * s_.seq; }

@@ -568,6 +568,7 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
                             : fmt::format("{}: saves {}{}", text, o.failed ? "at least " : "about ",
                                           size_text(saved)),
                         saved});
+    add(f.advice, single_precision(d));
     if (unusual) {
       f.summary += "; " + unusual_text(*request);
       f.advice.push_back(bound_request(d, *request));

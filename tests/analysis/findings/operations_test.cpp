@@ -348,8 +348,10 @@ TEST(Operations, AutotuningIsNotAnOperation) {
 
 // Messages along the edges of graphs, which have another number of them in every step.
 // `operations`: lines that compute something in this shape; 0: a fused one does not.
-Trace graphs(int operations) {
-  return Trace([operations](Story& s, uint32_t) {
+Trace graphs(int operations, const std::string& kernel = "") {
+  return Trace([operations, kernel](Story& s, uint32_t) {
+    // Names of kernels are among the strings of a trace, as those of ranges are.
+    if (!kernel.empty()) s.range(kernel, MarkPhase::kBegin);
     for (int i = 0; i < 4; ++i) s.alloc(2 * kMiB, s.setup());
     for (uint64_t step = 0; step < 12; ++step) {
       const uint64_t nodes = (8 + step % 4) * kMiB;
@@ -381,6 +383,25 @@ TEST(Operations, AnOperationHasOtherSizesInOtherSteps) {
   ASSERT_FALSE(f.advice.empty());
   EXPECT_TRUE(f.summary.starts_with("one operation holds")) << f.summary;
   EXPECT_EQ(f.advice[0].saves_bytes, peak(one) - peak(graphs(0)));
+}
+
+TEST(Operations, DoublePrecisionIsNamed) {
+  const auto saves = [](const std::string& kernel) {
+    const Trace trace = graphs(1, kernel);
+    for (const Advice& a : trace.finding("one_operation_peak").advice) {
+      if (a.action == "single_precision") return a.saves_bytes;
+    }
+    return uint64_t{0};
+  };
+  const Trace single = graphs(1);
+  const uint64_t peak = single.model().processes[0].framework[0].allocated_peak.bytes;
+  const uint64_t saved = saves("sm90_xmma_gemm_f64f64_f64f64_f64_nn_n_tilesize64x64x16");
+  EXPECT_GT(saved, peak / 3);
+  EXPECT_LE(saved, peak / 2);
+  EXPECT_EQ(saves("ampere_dgemm_64x64_nn"), saved);
+  EXPECT_EQ(saves("sm80_xmma_gemm_f32f32_f32f32_f32_nn"), 0U);
+  EXPECT_EQ(saves("nvjet_tst_128x256"), 0U);
+  EXPECT_EQ(saves("void at::native::reduce_kernel<512, 1, ReduceOp<double>>"), 0U);
 }
 
 TEST(Operations, SeveralOperationsAreNotCalledOne) {

@@ -260,10 +260,50 @@ TEST(Plan, ADataSetKeepsItsPrecision) {
   half.number_bytes = 2;
   PlanChange change;
   change.precision = PlanPrecision::kHalf;
-  const TransformerRun recorded(shape);
-  const TransformerRun real(half);
-  const PlanOutcome outcome = planned(*planner_of(recorded.process()), change);
-  expect_close(outcome.likely.reserved_peak, real.reserved_peak(), 0.01);
+  for (const bool frees : {false, true}) {  // at the end
+    shape.frees_data = half.frees_data = frees;
+    const TransformerRun recorded(shape);
+    const TransformerRun real(half);
+    const PlanOutcome outcome = planned(*planner_of(recorded.process()), change);
+    expect_close(outcome.likely.reserved_peak, real.reserved_peak(), 0.01);
+  }
+}
+
+bool says(const PlanOutcome& outcome, std::string_view words) {
+  return std::any_of(outcome.assumptions.begin(), outcome.assumptions.end(),
+                     [&](const std::string& text) { return text.find(words) != text.npos; });
+}
+
+// The names of kernels tell that numbers have 64 bits.
+TEST(Plan, ModelsInDoublePrecisionShrinkToAQuarter) {
+  const char* kDouble[] = {
+      "sm90_xmma_gemm_f64f64_f64f64_f64_nn_n_tilesize128x64x16_execute_kernel__5x_cublas",
+      "_ZN7cutlass7Kernel2I50cutlass_80_tensorop_d884gemm_64x32_16x4_tn_align1EEvNT_6ParamsE"};
+  for (const char* kernel : kDouble) {
+    TransformerShape shape;
+    shape.number_bytes = 8;
+    shape.kernel = kernel;
+    TransformerShape half;
+    half.number_bytes = 2;
+    const TransformerRun recorded(shape);
+    PlanChange change;
+    change.precision = PlanPrecision::kHalf;
+    const PlanOutcome outcome = planned(*planner_of(recorded.process()), change);
+    expect_close(outcome.likely.reserved_peak, TransformerRun(half).reserved_peak(), 0.02);
+    EXPECT_TRUE(says(outcome, "64 bits"));
+    change.precision = PlanPrecision::kAutocast;
+    const PlanOutcome cast = planned(*planner_of(recorded.process()), change);
+    EXPECT_EQ(cast.likely.reserved_peak, recorded.reserved_peak());
+  }
+  for (const char* kernel : {"", "sm80_xmma_gemm_f32f32_f32f32_f32_nn", "nvjet_hsh_128x256",
+                             "void at::native::reduce_kernel<ReduceOp<double>>"}) {
+    TransformerShape shape;
+    shape.kernel = kernel;
+    const TransformerRun recorded(shape);
+    PlanChange change;
+    change.precision = PlanPrecision::kHalf;
+    EXPECT_FALSE(says(planned(*planner_of(recorded.process()), change), "64 bits")) << kernel;
+  }
 }
 
 TEST(Plan, OptimizersWithMoreStates) {
