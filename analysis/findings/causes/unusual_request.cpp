@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "analysis/history/rehearsal.h"
@@ -102,9 +103,22 @@ uint64_t usual_for(const DeviceEvidence& d, const std::unordered_map<uint32_t, S
   return bytes >= kUnusual * usual ? usual : 0;
 }
 
-// At the peak, if no request that a line runs were larger than the usual ones.
+// Ends of the steps with a request as unusual as the one that made a block of `bytes` at `event`.
+std::unordered_set<uint32_t> unusual_steps(const DeviceEvidence& d, uint32_t stack, uint64_t bytes,
+                                           uint32_t event) {
+  std::unordered_set<uint32_t> ends = {d.steps.end_of_step(event)};
+  for (const Allocation& a : d.model->allocations) {
+    if (a.stack == stack && a.asked_bytes() >= bytes / 2) {
+      ends.insert(d.steps.end_of_step(a.birth));
+    }
+  }
+  return ends;
+}
+
+// At the peak, if the requests of these steps that a line runs were as large as the usual ones.
+// Usual ones need what they need: also their largest.
 uint64_t saved_if_usual(const DeviceEvidence& d, const std::unordered_map<uint32_t, Sizes>& sizes,
-                        uint32_t caller) {
+                        uint32_t caller, const std::unordered_set<uint32_t>& steps) {
   std::unordered_map<uint32_t, uint64_t> usual;
   for (const auto& [stack, of_stack] : sizes) {
     if (d.roles->caller_of(stack) != caller) continue;
@@ -115,6 +129,7 @@ uint64_t saved_if_usual(const DeviceEvidence& d, const std::unordered_map<uint32
     const auto size = usual.find(a.stack);
     if (size == usual.end() || size->second == 0) continue;
     if (a.asked_bytes() < kUnusual * size->second) continue;
+    if (!steps.contains(d.steps.end_of_step(a.birth))) continue;
     bounded.leave_out(a,
                       1 - static_cast<double>(size->second) / static_cast<double>(a.asked_bytes()));
   }
@@ -131,15 +146,18 @@ std::optional<UnusualRequest> unusual_request(const DeviceEvidence& d) {
       d.ran_out() ? d.model->failures.back().event : d.model->allocated_peak.event;
   const std::unordered_map<uint32_t, Sizes> sizes = sizes_of_lines(d);
   UnusualRequest found;
+  uint32_t line = 0;  // that made its largest block
   for (const auto& [stack, bytes] : largest_at(d, event)) {
     const uint64_t usual = usual_for(d, sizes, stack, bytes);
     if (usual == 0) continue;
     const uint32_t caller = d.roles->caller_of(stack);
     if (bytes < found.bytes || (bytes == found.bytes && caller > found.stack)) continue;
     found = {caller, bytes, usual, 0};
+    line = stack;
   }
   if (found.stack == 0) return std::nullopt;
-  found.saved_bytes = saved_if_usual(d, sizes, found.stack);
+  found.saved_bytes =
+      saved_if_usual(d, sizes, found.stack, unusual_steps(d, line, found.bytes, event));
   if (!d.ran_out()) {
     return found.saved_bytes >= d.peak_bytes() / 10 ? std::optional(found) : std::nullopt;
   }

@@ -1,6 +1,7 @@
 // Findings about single operations and models: the lines they name and what they advise.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 
 #include "analysis/names/stack_lines.h"
@@ -259,6 +260,49 @@ TEST(Operations, OneLongRequestDoesNotFit) {
       << f.summary;
   ASSERT_FALSE(f.advice.empty());
   EXPECT_EQ(f.advice[0].action, "bound_request");
+}
+
+// A line that makes results of several sizes. Usual requests differ, and their largest needs what
+// it needs: bounding others does not help there.
+TEST(Operations, BoundingARequestLeavesTheUsualOnes) {
+  const auto run = [](uint64_t largest, bool fails) {
+    return Trace::on_card((fails ? 3072 : 16384) * kMiB, [=](Story& s, uint32_t) {
+      const auto in_request = [&s](const std::string& frame) {
+        return s.stack({frame, "_call_impl torch/nn/modules/module.py:1", "transcribe serve.py:22",
+                        "main serve.py:60"});
+      };
+      const uint32_t attends = in_request("forward model.py:22");
+      const uint32_t normalizes = in_request("forward model.py:23");
+      for (int i = 0; i < 20; ++i) s.alloc(4 * kMiB, s.setup());
+      for (uint64_t i = 0; i < 70; ++i) {
+        const uint64_t length = i == 60 ? 90 : i % 30 == 7 ? largest : 6 + i % 5;
+        const uint64_t bytes = length * length * kMiB / 4;
+        const uint64_t input = s.alloc(2 * kMiB, s.stack({"load serve.py:9", "main serve.py:59"}));
+        const uint64_t half = s.alloc(bytes, attends);
+        if (i == 60 && fails) return s.run_out(2 * bytes, 20 * kMiB, normalizes);
+        const uint64_t whole = s.alloc(2 * bytes, normalizes);
+        s.free(half);
+        const uint64_t softmax = s.alloc(2 * bytes, normalizes);
+        s.free(whole);
+        for (int k = 0; k < 3; ++k) s.free(s.alloc(bytes / 8, normalizes));
+        s.free(softmax);
+        s.free(input);
+      }
+    });
+  };
+  for (const uint64_t largest : {16U, 20U, 24U}) {
+    for (const bool fails : {false, true}) {
+      const Trace trace = run(largest, fails);
+      const Finding f = trace.finding(fails ? "capacity" : "one_operation_peak");
+      const auto bound = std::find_if(f.advice.begin(), f.advice.end(),
+                                      [](const Advice& a) { return a.action == "bound_request"; });
+      ASSERT_NE(bound, f.advice.end()) << largest << fails << f.summary;
+      const uint64_t peak = trace.model().processes[0].framework[0].allocated_peak.bytes;
+      const uint64_t usual = (20 * 4 + 2) * kMiB + largest * largest * kMiB;  // two results
+      EXPECT_LE(bound->saves_bytes, peak - usual) << largest << fails;
+      EXPECT_GE(bound->saves_bytes, (peak - usual) / 4 * 3) << largest << fails;
+    }
+  }
 }
 
 // The request that failed would have fitted without the holes, but not the rest of its pass.
