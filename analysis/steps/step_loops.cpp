@@ -171,21 +171,53 @@ class StepLoops {
       if (outer && covers_most(loop) && infers(loop, parts)) best = &loop;
     }
     if (best == nullptr) return nullptr;
-    const Loop* const requests =
-        adds_tokens(model_.allocations, best->rounds) ? requests_of(*best, parts) : nullptr;
+    const Loop* const requests = requests_of(*best, parts);
     return requests != nullptr ? requests : shortest_of(*best, parts);
   }
 
   // The loop of the same function around that over the tokens of an answer.
   const Loop* requests_of(const Loop& tokens, const Parts& parts) const {
+    const bool adds = adds_tokens(model_.allocations, tokens.rounds);
     const Loop* best = nullptr;
     for (const Loop& loop : program_.loops()) {
-      if (loop.use != LoopUse::kAround || loop.function != tokens.function) continue;
+      const bool fits = loop.use == LoopUse::kAround || (!adds && loop.use == LoopUse::kAny);
+      if (!fits || loop.function != tokens.function) continue;
       const bool around = loop.first_line < tokens.first_line &&
                           loop.rounds.size() >= kLeastRounds && more_rounds(loop, best);
-      if (around && covers_most(loop) && infers(loop, parts)) best = &loop;
+      if (!around || !covers_most(loop) || !infers(loop, parts)) continue;
+      if (adds || reads_prompts(tokens, loop, parts.forward)) best = &loop;
     }
     return best;
+  }
+
+  // Whether the first round of each request reads a prompt and the others, which are alike and far
+  // smaller, each add a token to it. How much both need differs from request to request.
+  bool reads_prompts(const Loop& tokens, const Loop& requests,
+                     const std::vector<uint32_t>& forward) const {
+    constexpr uint64_t kFarLarger = 4;
+    constexpr size_t kLeastTokens = 4;  // the last one may be incomplete
+    const std::vector<RoundUse> uses = this->uses(tokens, forward);
+    size_t told = 0;
+    size_t answers = 0;
+    for (size_t first = 0; first < uses.size();) {
+      const auto next =
+          std::upper_bound(requests.rounds.begin(), requests.rounds.end(), tokens.rounds[first]);
+      size_t end = first + 1;
+      while (end < uses.size() && (next == requests.rounds.end() || tokens.rounds[end] < *next)) {
+        ++end;
+      }
+      std::vector<uint64_t> added;
+      for (size_t i = first + 1; i + 1 < end; ++i) added.push_back(uses[i].bytes);
+      if (added.size() + 2 >= kLeastTokens) {
+        const auto [least, most] = std::minmax_element(added.begin(), added.end());
+        const uint64_t prompt = uses[first].bytes + uses[first].other_bytes;
+        ++told;
+        answers += *least != 0 && *most <= 2 * *least && prompt > kFarLarger * *most ? 1U : 0U;
+      }
+      first = end;
+    }
+    return told >= kLeastRounds &&
+           static_cast<double>(answers) >= kMost * static_cast<double>(told);
   }
 
   // A line that calls a model again and again, and from time to time goes on to others that log or

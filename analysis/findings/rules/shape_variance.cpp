@@ -183,6 +183,7 @@ uint64_t saved_by_padding(const DeviceEvidence& d, size_t devices) {
 void find_shape_variance(const Evidence& evidence, std::vector<Finding>& out) {
   constexpr uint64_t kWorthSaying = uint64_t{64} << 20;
   constexpr uint64_t kMatters = 10;  // one part in so many of what is reserved
+  constexpr uint64_t kMattersWithRoom = 5;
   for (const DeviceEvidence& d : evidence.devices) {
     if (!d.has_caching_allocator() || d.steps.count() < kLeastReturns) continue;
     const Variance v = variance_of(d);
@@ -196,6 +197,7 @@ void find_shape_variance(const Evidence& evidence, std::vector<Finding>& out) {
     std::optional<Advice> settings = change_allocator(d, devices);
     const uint64_t saved = std::max(padded, settings ? settings->saves_bytes : 0);
     if (saved < kWorthSaying || saved < reserved / kMatters) continue;
+    if (d.has_room() && saved < reserved / kMattersWithRoom) continue;
     Finding f = d.finding(
         "shape_variance", d.is_tight() ? kWarning : kInfo,
         fmt::format("allocation sizes change from step to step (one line has {} different ones in "

@@ -613,6 +613,33 @@ TEST(Findings, LayersOfDifferentSizesAreNoShapeVariance) {
             std::string::npos);
 }
 
+// Where there is room, sizes that vary and cost little are no problem.
+TEST(Findings, ShapeVarianceThatCostsLittle) {
+  const auto run = [](uint64_t card, uint64_t weights) {
+    return Trace::on_card(
+               card * kMiB,
+               [weights](Story& s, uint32_t) {
+                 for (uint64_t i = 0; i < weights; i += 100) s.alloc(100 * kMiB, s.setup());
+                 for (int i = 0; i < 20; ++i) {
+                   const uint64_t x = s.alloc(2 * kMiB, s.user(1));
+                   std::vector<uint64_t> layers;
+                   for (uint64_t k = 0; k < 18; ++k) {
+                     const uint64_t mib = 20 + 4 * k + scattered(i);
+                     layers.push_back(s.alloc(mib * kMiB, s.forward(1, "work train.py:2")));
+                   }
+                   for (const uint64_t a : layers) s.free(a);
+                   s.free(s.alloc(700 * kMiB, s.user(3)));  // does not fit in what was freed
+                   s.free(x);
+                 }
+               })
+        .finding("shape_variance")
+        .id;
+  };
+  EXPECT_EQ(run(80000, 0), "shape_variance");
+  EXPECT_EQ(run(5000, 1500), "shape_variance");
+  EXPECT_EQ(run(80000, 1500), "");
+}
+
 // A loop that runs more often in one step than in another requests blocks of the same few sizes.
 TEST(Findings, AnotherNumberOfTheSameSizesIsNoShapeVariance) {
   for (const uint64_t sizes : {1U, 2U, 3U}) {

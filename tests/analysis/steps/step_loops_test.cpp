@@ -1,6 +1,8 @@
 // Steps from the loops of the program, and what its stacks say.
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include <random>
 
 #include "tests/support/step_story.h"
@@ -253,6 +255,102 @@ TEST(StepLoops, TokensOfAnAnswerAreNoSteps) {
     EXPECT_EQ(answered(2, prompt_line).source, StepSource::kNone) << prompt_line;
   }
   EXPECT_EQ(answered(9, 4).count(), 9U);
+}
+
+// How often the loop of tokens, or of batches, goes round, and what its passes need.
+struct Rounds {
+  int requests = 20;
+  int least = 8;  // rounds of a request
+  int most = 32;
+  int groups = 16;       // sizes of batches, by turns
+  uint64_t prompt = 64;  // times the length of a round, at least
+  int prompt_line = 67;
+};
+
+// Requests with buffers that were allocated before: nothing grows from token to token.
+Steps completed(const Rounds& r) {
+  return steps_told([=](Story& s) {
+    const auto at = [&](int line) {
+      return std::vector<std::string>{"complete serve.py:" + std::to_string(line),
+                                      "main serve.py:89"};
+    };
+    const auto pass = [&](int line, uint64_t bytes) {
+      for (int layer = 0; layer < 6; ++layer) {
+        s.free(s.alloc(
+            bytes, s.stack({"forward model.py:" + std::to_string(20 + layer),
+                            "_call_impl torch/nn/modules/module.py:1", at(line)[0], at(line)[1]})));
+      }
+    };
+    s.alloc(256 * kMiB, s.stack({"__init__ serve.py:55", "main serve.py:86"}));
+    for (int i = 0; i < r.requests; ++i) {
+      const auto batch = static_cast<uint64_t>(1 + 5 * i % r.groups);
+      const uint64_t prompt = s.alloc(batch * 4096, s.stack(at(65)));
+      const int rounds = r.least + 7 * i % (r.most - r.least + 1);
+      std::vector<uint64_t> result;
+      for (int k = 0; k < rounds; ++k) {
+        const bool first = k == 0;
+        const uint64_t length = first ? r.prompt * static_cast<uint64_t>(1 + i % 5) : 1;
+        pass(first ? r.prompt_line : 67, batch * length * 4096);
+        result.push_back(s.alloc(512, s.stack(at(69))));
+      }
+      const uint64_t text = s.alloc(4096, s.stack(at(71)));
+      for (const uint64_t block : result) s.free(block);
+      s.free(text);
+      s.free(prompt);
+    }
+  });
+}
+
+TEST(StepLoops, RequestsWithoutAGrowingCacheAreSteps) {
+  const Rounds kinds[] = {
+      {},
+      {.requests = 46, .least = 8, .most = 32},
+      {.requests = 12, .least = 30, .most = 200},
+      {.requests = 30, .least = 6, .most = 12},
+      {.requests = 20, .groups = 1, .prompt_line = 66},
+      {.requests = 20, .groups = 4, .prompt = 16},
+      {.requests = 5, .least = 40, .most = 60},
+  };
+  for (const Rounds& r : kinds) {
+    const Steps steps = completed(r);
+    EXPECT_EQ(steps.source, StepSource::kLoop);
+    EXPECT_EQ(steps.count(), static_cast<uint32_t>(r.requests))
+        << r.least << " to " << r.most << " of " << r.groups;
+  }
+}
+
+// The first of the batches of an epoch may be larger, but the others need not be alike, or it is
+// not far larger.
+TEST(StepLoops, BatchesOfAnEpochAreSteps) {
+  using Length = std::function<uint64_t(int batch, int epoch)>;
+  const Length kinds[] = {
+      [](int, int) { return 1; },
+      [](int batch, int) { return batch == 0 ? 3 : 1; },
+      [](int batch, int) { return 16 - batch / 2; },
+      [](int batch, int epoch) { return 1 + (5 * batch + epoch) % 7; },
+  };
+  for (const Length& length : kinds) {
+    constexpr int kEpochs = 8;
+    constexpr int kBatches = 30;
+    const Steps steps = steps_told([&](Story& s) {
+      const auto at = [&](int line) { return "score run.py:" + std::to_string(line); };
+      for (int epoch = 0; epoch < kEpochs; ++epoch) {
+        const uint64_t sum = s.alloc(512, s.stack({at(5)}));
+        for (int batch = 0; batch < kBatches; ++batch) {
+          const uint64_t bytes = length(batch, epoch) * kMiB;
+          const uint64_t input = s.alloc(bytes, s.stack({at(7)}));
+          for (int layer = 0; layer < 6; ++layer) {
+            s.free(s.alloc(bytes, s.forward(layer, at(8))));
+          }
+          s.free(input);
+        }
+        s.free(s.alloc(512, s.stack({at(10)})));
+        s.free(sum);
+      }
+    });
+    EXPECT_EQ(steps.source, StepSource::kLoop);
+    EXPECT_EQ(steps.count(), static_cast<uint32_t>(kEpochs * kBatches)) << &length - kinds;
+  }
 }
 
 // A library tries several algorithms in the first pass.
