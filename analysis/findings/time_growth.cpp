@@ -15,6 +15,7 @@
 
 #include "analysis/findings/growth.h"
 #include "analysis/findings/run_growth.h"
+#include "analysis/findings/shared_requests.h"
 #include "analysis/history/minmax_pyramid.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/names/stack_lines.h"
@@ -433,6 +434,7 @@ Finding creep_over_time(const DeviceEvidence& d, const TimeGrowth& growth) {
   // A program that trains has no requests.
   const char* const unit = d.categories.has_backward ? "step" : "request";
   std::string what = fmt::format("what a finished {} leaves", unit);
+  bool shared = false;
   StackGrowth line = growing_in_window(d);
   if (!growth.left.empty())
     line = {growth.left[0].stack, 0, growth.left[0].bytes, growth.left[0].blocks};
@@ -441,18 +443,20 @@ Finding creep_over_time(const DeviceEvidence& d, const TimeGrowth& growth) {
     f.evidence.emplace_back("held_bytes", line.held_bytes);
     f.evidence.emplace_back("held_blocks", line.held_count);
     if (!f.frames.empty()) {
-      what = fmt::format("what {} allocates{} when its {} is finished", place_of(f.frames),
-                         others_text(d, growth), unit);
+      shared = !growth.left.empty() && requests_share_blocks(d, line.stack);
+      what = fmt::format(
+          "what {} allocates{} when {}", place_of(f.frames), others_text(d, growth),
+          shared ? std::string(kNothingUsesIt) : fmt::format("its {} is finished", unit));
     }
   }
   const bool replaces = growth.left.empty() && !f.frames.empty() && replaces_its_block(d, line);
   const uint64_t saved = replaces ? saved_without(*d.model, line.stack) : growth.saved_bytes;
   f.advice.push_back(
       {"release_growth",
-       fmt::format("{}: saves about {}{}",
+       fmt::format("{}: saves {} {}{}",
                    replaces ? advice_on_replacing(place_of(f.frames))
                             : fmt::format("free {}, or move it to host memory", what),
-                   size_text(saved),
+                   shared ? "up to" : "about", size_text(saved),
                    d.ran_out() ? "" : " (a cache that is still being filled looks the same)"),
        saved});
   return f;

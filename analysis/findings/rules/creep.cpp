@@ -15,6 +15,7 @@
 #include "analysis/findings/kept_outputs.h"
 #include "analysis/findings/rules.h"
 #include "analysis/findings/run_growth.h"
+#include "analysis/findings/shared_requests.h"
 #include "analysis/findings/time_growth.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/insight/outside_history.h"
@@ -106,14 +107,21 @@ Finding creep(const DeviceEvidence& d, std::string_view whose) {
   // The newest may be many: a validation keeps the results of all its batches.
   const uint64_t elsewhere = d.categories.has_backward ? saved_by_letting_go(d, Keep::kOnHost) : 0;
   const std::string_view anew = advice_on_made_anew(d);
-  std::string text = replaces ? advice_on_replacing(places_of_growth(d))
-                     : !anew.empty()
-                         ? std::string(anew)
-                         : fmt::format(
-                               "keep only the newest of what is allocated at {}, or move it "
-                               "to host memory",
-                               places_of_growth(d));
-  if (saved != 0) text += fmt::format(": saves {} at the peak", size_text(saved));
+  const bool shared = !d.steps.growing.empty() && d.roles != nullptr &&
+                      requests_share_blocks(d, d.steps.growing.front().stack);
+  std::string text = replaces        ? advice_on_replacing(places_of_growth(d))
+                     : !anew.empty() ? std::string(anew)
+                     : shared        ? fmt::format(
+                                           "free what is allocated at {} when {}, or move it to host "
+                                                  "memory",
+                                           places_of_growth(d), kNothingUsesIt)
+                              : fmt::format(
+                                    "keep only the newest of what is allocated at {}, or move it "
+                                    "to host memory",
+                                    places_of_growth(d));
+  if (saved != 0) {
+    text += fmt::format(": saves {}{} at the peak", shared ? "up to " : "", size_text(saved));
+  }
   const bool may_move = !replaces && anew.empty();
   if (may_move && elsewhere > saved + saved / 20) {
     text += fmt::format("{} {} if all of it is moved to host memory", saved != 0 ? "," : ": saves",

@@ -702,6 +702,62 @@ TEST(TimeGrowth, FewLargePiecesBeforeAnError) {
   }
 }
 
+// Each conversation has a cache, which is never freed. `again`: requests of a hundred that go on
+// with one. `logs`: after how many requests another line runs; `chunks`: in which a prompt is read.
+Trace converses(uint32_t again, int logs, int chunks, int tokens) {
+  return Trace([=](Story& s, uint32_t) {
+    const auto in_reply = [&](std::vector<std::string> frames, int line) {
+      frames.push_back("reply chat.py:" + std::to_string(line));
+      frames.emplace_back("main chat.py:108");
+      return s.stack(frames);
+    };
+    const std::vector<std::string> model = {"forward model.py:20",
+                                            "_call_impl torch/nn/modules/module.py:1"};
+    for (int i = 0; i < 16; ++i) s.alloc(8 * kMiB, s.setup());
+    std::mt19937 random(7);
+    for (int request = 0; request < 90; ++request) {
+      if (request == 0 || random() % 100 >= again) {
+        s.alloc(24 * kMiB, in_reply({"open chat.py:70"}, 80));
+      }
+      for (int i = 0; i < chunks; ++i) {
+        const uint64_t prompt = s.alloc(4096, in_reply({}, 83));
+        s.free(s.alloc((2 + random() % 30) * kMiB, in_reply(model, 84)));
+        s.free(prompt);
+      }
+      for (int i = 0; i < tokens + request % 5; ++i) {
+        s.free(s.alloc(kMiB / 2, in_reply(model, 86)));
+        s.free(s.alloc(512, in_reply({}, 88)));
+      }
+      if (logs != 0 && request % logs == 0) s.free(s.alloc(512, in_reply({}, 90)));
+    }
+    s.run_out(24 * kMiB, 2 * kMiB, in_reply({"open chat.py:70"}, 80));
+  });
+}
+
+TEST(TimeGrowth, WhatSeveralRequestsUseIsFreedAfterTheLast) {
+  const auto advice = [](const Trace& trace) {
+    const Finding f = trace.finding("creep");
+    return f.advice.empty() ? std::string() : f.advice[0].detail;
+  };
+  for (const uint32_t again : {20U, 30U, 50U}) {
+    for (const int logs : {0, 7}) {
+      for (const int tokens : {1, 20}) {
+        const std::string text = advice(converses(again, logs, 1, tokens));
+        EXPECT_NE(text.find("conversation or session is closed"), text.npos) << text;
+        EXPECT_NE(text.find("saves up to"), text.npos) << text;
+      }
+    }
+  }
+  // Each request has a cache of its own.
+  for (const int logs : {0, 1, 7}) {
+    for (const int chunks : {1, 3}) {
+      const std::string text = advice(converses(0, logs, chunks, 20));
+      EXPECT_FALSE(text.empty());
+      EXPECT_EQ(text.find("conversation"), text.npos) << text;
+    }
+  }
+}
+
 // Eight requests run at once, and one in five leaves its pages: the others are needed.
 TEST(TimeGrowth, RunningRequestsAreNotWhatGrowthCosts) {
   uint64_t leaked = 0;
