@@ -43,8 +43,9 @@ void ServingCache::survey(const std::unordered_set<uint64_t>& parameter_sizes,
     if (part == 0) find_kept(parameter_sizes, workspaces, kept_sizes);
     if (part == 1) find_concatenations();
     if (part == 2) find_lists();
+    if (part == 3) find_copies();
   };
-  in_parallel(3, find);
+  in_parallel(4, find);
 }
 
 void ServingCache::find_kept(const std::unordered_set<uint64_t>& parameter_sizes,
@@ -176,6 +177,54 @@ void ServingCache::find_lists() {
   }
 }
 
+// Between two passes of a request a line of the program makes a copy, and then frees the one
+// before. So is the input of the next pass, but a pass allocates more than its input has.
+void ServingCache::find_copies() {
+  constexpr uint32_t kLeastCopies = 3;  // one after the other
+  struct Blocks {                       // of one line, between two passes
+    size_t pass = SIZE_MAX;             // those begun before
+    uint64_t bytes = 0;
+    uint64_t asked = 0;  // of the last one
+    uint32_t count = 0;
+    uint32_t first = 0;  // birth
+    uint32_t freed = 0;  // when the last one is
+    uint32_t copies = 0;
+  };
+  const AllocationColumns& allocations = model_.allocations;
+  std::vector<uint64_t> pass_bytes(passes_.size() + 1, 0);
+  for (size_t i = 0; i < allocations.size(); ++i) {
+    if (roles_.of(allocations.stack(i)) != StackRole::kForward) continue;
+    pass_bytes[passes_until(allocations.birth(i))] += allocations.block_bytes(i);
+  }
+  const auto is_copy = [&](const Blocks& now, const Blocks& before) {
+    return before.pass + 1 == now.pass && before.bytes == now.bytes && before.count == now.count &&
+           before.freed > now.first && before.freed != kNever &&
+           passes_in(now.first, before.freed) == 0 && before.bytes >= pass_bytes[now.pass] &&
+           steps_.end_of_step(before.first) == steps_.end_of_step(now.first);
+  };
+  std::unordered_map<uint32_t, std::pair<Blocks, Blocks>> lines;  // by stack: before, now
+  for (size_t i = 0; i < allocations.size(); ++i) {
+    const uint32_t stack = allocations.stack(i);
+    if (allocations.seeded(i) || allocations.block_bytes(i) <= kSmallBytes) continue;
+    if (roles_.of(stack) != StackRole::kUser) continue;
+    const uint32_t birth = allocations.birth(i);
+    const size_t pass = passes_until(birth);
+    auto& [before, now] = lines[stack];
+    if (now.pass != pass) {
+      now.copies = is_copy(now, before) ? before.copies + 1 : 0;
+      if (now.copies >= kLeastCopies) {
+        copying_.insert(stack);
+        copied_.insert(now.asked);
+      }
+      before = std::exchange(now, {pass, 0, 0, 0, birth, 0, 0});
+    }
+    now.bytes += allocations.block_bytes(i);
+    ++now.count;
+    now.asked = allocations.asked_bytes(i);
+    now.freed = std::max(now.freed, allocations.release(i));
+  }
+}
+
 // Whether the youngest block of its line is of a later pass when it is freed, and lives on into
 // another pass. A request frees its blocks together.
 bool ServingCache::is_overtaken(size_t row, const std::vector<uint32_t>& rows) const {
@@ -220,6 +269,11 @@ bool ServingCache::holds(const Allocation& a, uint32_t pass_end, bool kept_long)
     return kept_long || a.release - a.birth > kBrief;
   }
   if (concatenating_.contains(a.stack)) return kept_long || a.release - a.birth > kBrief;
+  if (copied_.contains(a.asked_bytes()) &&
+      (copying_.contains(a.stack) ||
+       (roles_.of(a.stack) == StackRole::kUser && passes_in(a.birth, a.release) != 0))) {
+    return true;
+  }
   if (roles_.of(a.stack) == StackRole::kForward && a.block_bytes > kSmallBytes &&
       a.release - a.birth > kBrief && is_before_concatenation(a)) {
     return true;

@@ -38,12 +38,13 @@ class ServingCache {
   void index_passes();
   size_t passes_until(uint32_t event) const;
   size_t passes_in(uint32_t birth, uint32_t release) const;
-  // The three of them change different members.
+  // The four of them change different members.
   void find_kept(const std::unordered_set<uint64_t>& parameter_sizes,
                  const std::unordered_set<uint32_t>& workspaces,
                  std::unordered_set<uint64_t>& kept_sizes);
   void find_concatenations();
   void find_lists();
+  void find_copies();
   bool is_overtaken(size_t row, const std::vector<uint32_t>& rows) const;
   bool is_before_concatenation(const Allocation& a) const;
 
@@ -64,6 +65,9 @@ class ServingCache {
   };
   std::vector<Beginning> beginnings_;   // in order
   std::unordered_set<uint32_t> lists_;  // stacks of lists and queues
+  // Of a cache that is copied between two passes of a request, as a beam search reorders it.
+  std::unordered_set<uint32_t> copying_;  // stacks
+  std::unordered_set<uint64_t> copied_;   // requested bytes
 };
 
 }  // namespace tidemark

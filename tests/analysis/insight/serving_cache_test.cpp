@@ -67,6 +67,92 @@ TEST(ServingCache, KeysAndValuesThatAreConcatenated) {
   }
 }
 
+// A beam search that makes a reordered copy with every token. `layers`: each has a block, which is
+// freed at once, or with all others. A pass allocates `pass_bytes`.
+struct BeamSearch {
+  size_t layers = 1;
+  bool at_once = true;
+  int requests = 8;
+  int tokens = 12;
+  uint64_t block_bytes = 60 * kMiB;
+  uint64_t pass_bytes = 12 * kMiB;
+};
+
+Trace searched(const BeamSearch& b) {
+  return Trace([=](Story& s, uint32_t) {
+    for (int i = 0; i < 6; ++i) s.alloc(20 * kMiB, s.setup());
+    const auto pass = [&](int line, uint64_t bytes) {
+      const std::string caller = "search serve.py:" + std::to_string(line);
+      for (int layer = 0; layer < 4; ++layer) {
+        s.free(s.alloc(bytes / 4, s.forward(layer, caller)));
+      }
+    };
+    const uint32_t reorders = s.stack({"search serve.py:73", "main serve.py:90"});
+    for (int request = 0; request < b.requests; ++request) {
+      const uint64_t source = s.alloc(64 << 10, s.stack({"main serve.py:89"}));
+      std::vector<uint64_t> cache;
+      for (size_t i = 0; i < b.layers; ++i) {
+        cache.push_back(
+            s.alloc(b.block_bytes, s.stack({"search serve.py:65", "main serve.py:90"})));
+      }
+      pass(66, 40 * b.pass_bytes);
+      for (int token = 0; token < b.tokens; ++token) {
+        pass(69, b.pass_bytes);
+        std::vector<uint64_t> copy;
+        for (size_t i = 0; i < b.layers; ++i) {
+          copy.push_back(s.alloc(b.block_bytes, reorders));
+          if (b.at_once) s.free(cache[i]);
+        }
+        for (size_t i = 0; i < b.layers && !b.at_once; ++i) s.free(cache[i]);
+        cache = copy;
+      }
+      for (const uint64_t block : cache) s.free(block);
+      s.free(source);
+    }
+  });
+}
+
+TEST(ServingCache, ACacheThatIsCopiedWithEveryToken) {
+  const BeamSearch kinds[] = {
+      {},
+      {.layers = 8, .at_once = true, .block_bytes = 9 * kMiB},
+      {.layers = 8, .at_once = false, .block_bytes = 9 * kMiB},
+      {.requests = 1, .tokens = 30},
+      {.requests = 20, .tokens = 5},
+      {.block_bytes = 900 * kMiB, .pass_bytes = 40 * kMiB},
+  };
+  for (const BeamSearch& b : kinds) {
+    const Trace trace = searched(b);
+    const uint64_t each = b.layers * static_cast<uint64_t>(b.requests) * b.block_bytes;
+    EXPECT_EQ(bytes_at(trace, "search serve.py:73", Category::kKvCache),
+              each * static_cast<uint64_t>(b.tokens));
+    EXPECT_EQ(bytes_at(trace, "search serve.py:65", Category::kKvCache), each);
+    EXPECT_EQ(bytes_at(trace, "main serve.py:89", Category::kKvCache), 0U);
+  }
+  // Images that are denoised are the input of each pass, and smaller than what it computes.
+  EXPECT_EQ(bytes_at(searched({.block_bytes = 8 * kMiB}), "search serve.py:73", Category::kKvCache),
+            0U);
+}
+
+// A variable holds a batch until it has the next one.
+TEST(ServingCache, BatchesOneAfterTheOtherAreNoCopies) {
+  for (const uint64_t bytes : {uint64_t{2}, uint64_t{100}}) {
+    const Trace trace([&](Story& s, uint32_t) {
+      for (int i = 0; i < 6; ++i) s.alloc(20 * kMiB, s.setup());
+      uint64_t batch = 0;
+      for (int i = 0; i < 40; ++i) {
+        const uint64_t next = s.alloc(bytes * kMiB, s.stack({"score serve.py:7"}));
+        if (i != 0) s.free(batch);
+        batch = next;
+        for (int layer = 0; layer < 4; ++layer) {
+          s.free(s.alloc(4 * kMiB, s.forward(layer, "score serve.py:8")));
+        }
+      }
+    });
+    EXPECT_EQ(bytes_at(trace, "score serve.py:7", Category::kKvCache), 0U) << bytes;
+  }
+}
+
 // The logits of a prompt live until those of the first token, and with ever longer prompts they
 // have ever more bytes.
 TEST(ServingCache, LogitsOfPromptsAreNone) {
