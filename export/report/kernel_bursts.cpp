@@ -24,11 +24,17 @@ std::string bursts_text(const KernelBursts& bursts) {
           ? std::string()
           : fmt::format("; {} ns per kernel, {}", grouped(bursts.kernel_cost_ns),
                         bursts.measured ? "measured" : "assumed");
+  constexpr double kNearlyAll = 0.995;
+  const std::string recorded =
+      bursts.recorded_share() >= kNearlyAll
+          ? fmt::format("nearly all kernels were recorded: all but those of {}",
+                        duration_text(static_cast<int64_t>(bursts.unrecorded_ns)))
+          : fmt::format("kernels recorded in bursts: {} of the time",
+                        percent(bursts.recorded_share()));
   return fmt::format(
-      "kernels recorded in bursts: {} of the time, to stay below {} (estimated over the whole "
-      "recording, with its beginning: {}{})",
-      percent(bursts.recorded_share()), bursts.budget.empty() ? "the budget" : bursts.budget,
-      percent(bursts.cost_share()), cost);
+      "{}, to stay below {} (estimated over the whole recording, with its beginning: {}{})",
+      recorded, bursts.budget.empty() ? "the budget" : bursts.budget, percent(bursts.cost_share()),
+      cost);
 }
 
 std::string bursts_text(const Report& report) {

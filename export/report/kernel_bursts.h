@@ -7,7 +7,8 @@
 
 namespace tidemark {
 
-// "kernels recorded in bursts: 14 % of the time, to stay below 2 % …"; empty: nothing was left out.
+// "kernels recorded in bursts: 14 % of the time, to stay below 2 % …"; "nearly all kernels were
+// recorded: …"; empty: nothing was left out.
 std::string bursts_text(const KernelBursts& bursts);
 // Of all ranks together.
 std::string bursts_text(const Report& report);

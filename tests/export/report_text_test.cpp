@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "export/report/kernel_bursts.h"
+
 namespace tidemark {
 namespace {
 
@@ -29,6 +31,19 @@ bool has(const std::string& text, std::string_view part) {
 TEST(ReportText, EqualNotesOfSeveralRanksAreOne) {
   const std::string text = text_of({note(0, "model.py:7"), note(2, "model.py:7")});
   EXPECT_TRUE(has(text, "note creep (ranks 0, 2): 5.8 GiB stays")) << text;
+}
+
+TEST(ReportText, NearlyAllKernelsAreNotBursts) {
+  KernelBursts bursts;
+  bursts.budget = "2 %";
+  bursts.pauses = 3;
+  bursts.time_ns = 45'000'000'000;
+  bursts.unrecorded_ns = 61'000'000;
+  const std::string nearly = bursts_text(bursts);
+  EXPECT_TRUE(has(nearly, "nearly all kernels were recorded: all but those of 61")) << nearly;
+  EXPECT_FALSE(has(nearly, "bursts")) << nearly;
+  bursts.unrecorded_ns = 20'000'000'000;
+  EXPECT_TRUE(has(bursts_text(bursts), "kernels recorded in bursts: 56 % of the time"));
 }
 
 TEST(ReportText, NotesOfSeveralLinesStayApart) {
