@@ -7,6 +7,7 @@
 #include <random>
 
 #include "analysis/insight/outside_history.h"
+#include "tests/support/serving_story.h"
 #include "viewer/model/tables/activity_tables.h"
 #include "viewer/model/trace/finding_place.h"
 #include "viewer/model/trace/loader.h"
@@ -213,6 +214,42 @@ TEST(Recorded, EveryFindingHasAPlace) {
     }
   }
   EXPECT_GE(findings, 8);
+}
+
+// Blocks that are collected within one step, late in the run: the steps themselves do not grow.
+TEST(FindingPlace, AListIsShownFromItsFirstBlock) {
+  const std::vector<std::string> frames = {"rollout train.py:56", "main train.py:101"};
+  int64_t first_ns = 0;
+  const auto model = told_model([&](Story& s) {
+    for (int i = 0; i < 6; ++i) s.alloc(8 * kMiB, s.setup());
+    for (uint64_t step = 0; step < 12; ++step) {
+      std::vector<uint64_t> kept;
+      for (int i = 0; i < 20; ++i) {
+        kept.push_back(s.alloc((step + 1) * kMiB, s.stack(frames)));
+        s.free(s.alloc(2 * kMiB, s.forward(1)));
+      }
+      for (const uint64_t block : kept) s.free(block);
+      s.optimizer_mark();
+    }
+  });
+  const AllocationHistory& m = *model->lanes[0].memory;
+  uint32_t births = 0;
+  for (const Allocation& a : m.allocations) {
+    if (a.birth <= m.allocated_peak.event && a.release > m.allocated_peak.event &&
+        a.block_bytes == 12 * kMiB && births++ == 0) {
+      first_ns = a.birth_ns();
+    }
+  }
+  ASSERT_GT(births, 10U);
+  Finding f;
+  f.id = "creep";
+  f.frames = frames;
+  const auto place = place_of(*model, f);
+  ASSERT_TRUE(place);
+  ASSERT_TRUE(place->range);
+  EXPECT_LE(place->range->begin_ns, first_ns);
+  EXPECT_GT(place->range->begin_ns, first_ns - 100'000'000);
+  EXPECT_EQ(place->event, m.allocated_peak.event);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "analysis/insight/fragmentation.h"
@@ -47,10 +48,36 @@ void at_highest(const Model& model, FindingPlace& place, const StepSeries& serie
   place.by = ShownBy::kMoment;
 }
 
+// Where steps do not grow: from the first of the blocks of its line that are there at the last
+// error, or at the peak, to that instant. False: none is.
+bool over_blocks(const Model& model, FindingPlace& place, const Lane& lane, const Finding& f) {
+  const AllocationHistory& m = *lane.memory;
+  if (f.frames.empty() || m.event_count() == 0) return false;
+  const uint32_t end = m.failures.empty() ? m.allocated_peak.event : m.failures.back().event;
+  const Dictionary& names = model.process_of(lane).names;
+  std::unordered_map<uint32_t, bool> of_line;  // by stack
+  for (const Allocation& a : m.allocations) {
+    if (a.birth > end) break;
+    if (a.release <= end || a.stack == 0) continue;
+    const auto [known, fresh] = of_line.try_emplace(a.stack);
+    if (fresh) known->second = names.stack_text(a.stack) == f.frames;
+    if (!known->second) continue;
+    // Before it nothing of them was there.
+    place.compare = a.birth == 0 ? 0 : a.birth - 1;
+    place.event = end;
+    place.range = TimeRange{m.time_ns[*place.compare], m.time_ns[end]};
+    place.what = "what was allocated and not freed";
+    place.by = ShownBy::kFlame;
+    return true;
+  }
+  return false;
+}
+
 // The steps that grew, with a comparison of their end with their beginning.
-void over_growth(const Model& model, FindingPlace& place, const Lane& lane) {
+void over_growth(const Model& model, FindingPlace& place, const Lane& lane, const Finding& f) {
   const Steps& steps = model.steps_of(lane);
   const AllocationHistory& m = *lane.memory;
+  if (steps.growth_bytes_per_step <= 0 && over_blocks(model, place, lane, f)) return;
   if (steps.boundaries.size() < 2 || m.event_count() == 0) return;
   const size_t last_step = steps.boundaries.size() - 1;
   const size_t first = std::min<size_t>(steps.window_first, last_step);
@@ -153,7 +180,7 @@ std::optional<FindingPlace> place_of(const Model& model, const Finding& f) {
   } else if (is("graph_private_pool") || is("shape_variance") || is("stream_pools")) {
     at_reserved_peak(place, m);
   } else if (is("creep") || is("retained_graph")) {
-    over_growth(model, place, lane);
+    over_growth(model, place, lane, f);
   } else if (is("eval_keeps_graph")) {
     at_validation(model, place, lane);
   } else if (is("cache_thrash")) {
