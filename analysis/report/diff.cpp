@@ -213,11 +213,11 @@ std::vector<std::pair<Place, Place>> pairs_of(const Report& before, const Report
   return pairs;
 }
 
-// Findings that fail a run, by id and, in a run with several devices, by place.
-std::set<std::string> alarms(const Report& report) {
+// Findings that fail a run, or notes only, by id and, in a run with several devices, by place.
+std::set<std::string> finding_ids(const Report& report, bool notes) {
   std::set<std::string> ids;
   for (const Finding& f : report.findings) {
-    if (f.severity == kInfo) continue;
+    if ((f.severity == kInfo) != notes) continue;
     const bool several = std::any_of(report.ranks.begin(), report.ranks.end(), [&](const auto& r) {
       return r.rank == f.rank && r.devices.size() > 1;
     });
@@ -320,12 +320,25 @@ Result<Diff> compare(const Report& before, const Report& after) {
   }
   const std::vector<std::string> windows = window_notes(before, after);
   diff.notes.insert(diff.notes.begin(), windows.begin(), windows.end());
-  const auto old_ids = alarms(before);
-  const auto new_ids = alarms(after);
+  const auto old_ids = finding_ids(before, false);
+  const auto new_ids = finding_ids(after, false);
   std::set_difference(new_ids.begin(), new_ids.end(), old_ids.begin(), old_ids.end(),
                       std::back_inserter(diff.appeared));
   std::set_difference(old_ids.begin(), old_ids.end(), new_ids.begin(), new_ids.end(),
                       std::back_inserter(diff.disappeared));
+  const auto old_notes = finding_ids(before, true);
+  const auto new_notes = finding_ids(after, true);
+  // What is a note in one and more in the other is neither new nor gone.
+  const auto without = [](const std::set<std::string>& these, const std::set<std::string>& notes,
+                          const std::set<std::string>& alarms) {
+    std::vector<std::string> ids;
+    for (const std::string& id : these) {
+      if (!notes.contains(id) && !alarms.contains(id)) ids.push_back(id);
+    }
+    return ids;
+  };
+  diff.notes_appeared = without(new_notes, old_notes, old_ids);
+  diff.notes_disappeared = without(old_notes, new_notes, new_ids);
   return diff;
 }
 

@@ -51,6 +51,8 @@ struct Diff {
   std::vector<std::string> unpaired;  // devices that only one of them has, one sentence each
   std::vector<std::string> appeared;  // ids of findings at warning or above
   std::vector<std::string> disappeared;
+  std::vector<std::string> notes_appeared;  // ids of notes
+  std::vector<std::string> notes_disappeared;
   // Then what is only in the other one may have been in this one, too.
   bool before_has_losses = false;
   bool after_has_losses = false;

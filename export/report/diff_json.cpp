@@ -84,6 +84,8 @@ std::string diff_as_json(const Diff& diff) {
   put_names(json, "unpaired", diff.unpaired);
   put_names(json, "findings_appeared", diff.appeared);
   put_names(json, "findings_disappeared", diff.disappeared);
+  put_names(json, "notes_appeared", diff.notes_appeared);
+  put_names(json, "notes_disappeared", diff.notes_disappeared);
   json.field("before_has_losses", diff.before_has_losses);
   json.field("after_has_losses", diff.after_has_losses);
   put_names(json, "losses", diff.losses);

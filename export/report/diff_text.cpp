@@ -31,6 +31,10 @@ class TextDiff {
         diff_.appeared);
     ids(diff_.after_has_losses ? "findings only before, as far as could be read" : "findings gone",
         diff_.disappeared);
+    ids(diff_.before_has_losses ? "notes only after, as far as could be read" : "new notes",
+        diff_.notes_appeared);
+    ids(diff_.after_has_losses ? "notes only before, as far as could be read" : "notes gone",
+        diff_.notes_disappeared);
     for (const std::string& text : diff_.unpaired) line(text);
     if (diff_.devices.size() > kMostDevices) {
       most_changed();

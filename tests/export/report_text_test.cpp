@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "analysis/report/diff.h"
+#include "export/report/diff_text.h"
 #include "export/report/kernel_bursts.h"
 
 namespace tidemark {
@@ -31,6 +33,20 @@ bool has(const std::string& text, std::string_view part) {
 TEST(ReportText, EqualNotesOfSeveralRanksAreOne) {
   const std::string text = text_of({note(0, "model.py:7"), note(2, "model.py:7")});
   EXPECT_TRUE(has(text, "note creep (ranks 0, 2): 5.8 GiB stays")) << text;
+}
+
+TEST(ReportText, DiffsNameNewNotes) {
+  Report before;
+  Report after;
+  after.findings = {note(-1, "model.py:7")};
+  EXPECT_TRUE(has(diff_as_text(*compare(before, after), {}), "new notes: creep"));
+  EXPECT_TRUE(has(diff_as_text(*compare(after, before), {}), "notes gone: creep"));
+  // It was more than a note.
+  before.findings = after.findings;
+  before.findings[0].severity = kWarning;
+  const std::string text = diff_as_text(*compare(before, after), {});
+  EXPECT_FALSE(has(text, "new notes")) << text;
+  EXPECT_TRUE(has(text, "findings gone: creep")) << text;
 }
 
 TEST(ReportText, NearlyAllKernelsAreNotBursts) {
