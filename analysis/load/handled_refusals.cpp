@@ -4,6 +4,8 @@
 #include <array>
 #include <string_view>
 
+#include "analysis/columns/birth_rows.h"
+
 namespace tidemark {
 
 namespace {
@@ -52,32 +54,23 @@ bool is_next_attempt(const AllocationHistory& history, const FailedAllocation& f
 }
 
 // The number of blocks that were born before it.
-uint32_t blocks_before(const AllocationColumns& all, const FailedAllocation& failure) {
-  uint32_t first = 0;
-  for (auto end = static_cast<uint32_t>(all.size()); first < end;) {
-    const uint32_t middle = first + (end - first) / 2;
-    if (all.birth(middle) <= failure.event) {
-      first = middle + 1;
-    } else {
-      end = middle;
-    }
-  }
-  return first;
+size_t blocks_before(const AllocationColumns& all, const FailedAllocation& failure) {
+  return first_born_from(all, failure.event + 1);
 }
 
 // Whether the operator that failed had already allocated something: its result.
 bool has_begun(const AllocationHistory& history, const FailedAllocation& failure) {
-  const uint32_t before = blocks_before(history.allocations, failure);
+  const size_t before = blocks_before(history.allocations, failure);
   return before != 0 && history.allocations.stack(before - 1) == failure.stack;
 }
 
 // Whether it still has its result when the program allocates again: an error would have freed it.
 bool went_on(const AllocationHistory& history, const FailedAllocation& failure) {
-  constexpr uint32_t kOfOneOperator = 4;
+  constexpr size_t kOfOneOperator = 4;
   const AllocationColumns& all = history.allocations;
-  const uint32_t next = blocks_before(all, failure);
+  const size_t next = blocks_before(all, failure);
   if (next == all.size()) return false;
-  for (uint32_t i = next; i-- > 0 && next - i <= kOfOneOperator;) {
+  for (size_t i = next; i-- > 0 && next - i <= kOfOneOperator;) {
     if (all.stack(i) != failure.stack) return false;
     if (all.release(i) > all.birth(next)) return true;
   }

@@ -1,21 +1,12 @@
 #include "analysis/passes/backward_passes.h"
 
-#include <string_view>
-
+#include "analysis/columns/birth_rows.h"
+#include "analysis/names/backward_frame.h"
 #include "analysis/names/stacks_with.h"
 
 namespace tidemark {
 
 namespace {
-
-bool recomputes(const Dictionary& names, const Frame& frame) {
-  if (frame.kind == FrameKind::kAutograd) return true;
-  std::string_view function = names.string(frame.function);
-  function = function.substr(function.rfind('.') + 1);  // npos + 1 is 0
-  if (function == "backward") return true;
-  if (names.string(frame.file).find("checkpoint") == std::string_view::npos) return false;
-  return function == "recompute_fn" || function == "unpack_hook";
-}
 
 enum class Part : uint8_t { kForward, kBackward, kBetween, kOther };
 
@@ -36,7 +27,7 @@ Part part_of(StackRole role, bool recomputing) {
 }  // namespace
 
 std::vector<bool> recomputing_stacks(const Dictionary& names) {
-  return stacks_with(names, [&](const Frame& frame) { return recomputes(names, frame); });
+  return stacks_with(names, [&](const Frame& frame) { return is_in_backward(names, frame); });
 }
 
 std::vector<BackwardPass> find_backward_passes(const Dictionary& names,
@@ -75,20 +66,7 @@ std::vector<BackwardPass> find_backward_passes(const Dictionary& names,
 }
 
 BirthRange births_within(const AllocationHistory& model, uint32_t first, uint32_t last) {
-  const auto row_of = [&](uint32_t event) {
-    size_t low = 0;
-    size_t high = model.allocations.size();
-    while (low < high) {
-      const size_t middle = low + (high - low) / 2;
-      if (model.allocations.birth(middle) < event) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
-    return low;
-  };
-  return {row_of(first), row_of(last)};
+  return {first_born_from(model.allocations, first), first_born_from(model.allocations, last)};
 }
 
 }  // namespace tidemark
