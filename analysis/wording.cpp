@@ -49,8 +49,21 @@ std::string_view phase_name(PhaseKind kind) {
       return "generation";
     case PhaseKind::kSaving:
       return "saving";
+    case PhaseKind::kForwardOnly:
+      return "forward_only";
   }
   return "";
+}
+
+std::string_view phase_text(PhaseKind kind) {
+  switch (kind) {
+    case PhaseKind::kFirstStep:
+      return "first step";
+    case PhaseKind::kForwardOnly:
+      return "passes without backward";
+    default:
+      return phase_name(kind);
+  }
 }
 
 std::string_view step_source_name(StepSource source) {

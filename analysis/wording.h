@@ -17,6 +17,8 @@ enum class LimitSource : uint8_t;
 std::string_view category_name(Category category);
 std::string_view step_source_name(StepSource source);
 std::string_view phase_name(PhaseKind kind);
+// In a sentence: "out of memory in validation".
+std::string_view phase_text(PhaseKind kind);
 std::string_view limit_source_name(LimitSource source);
 
 // "313.2 MiB", "512 B".

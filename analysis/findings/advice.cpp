@@ -183,7 +183,7 @@ std::optional<Advice> halve_batch(const DeviceEvidence& d) {
   const uint64_t saved = half.saved_bytes();
   if (saved == 0 || saved < d.peak_bytes() / 20) return std::nullopt;
   const std::string batch = d.decisive_phase() != nullptr
-                                ? fmt::format(" of the {}", phase_name(d.decisive_phase()->kind))
+                                ? fmt::format(" of the {}", phase_text(d.decisive_phase()->kind))
                             : d.categories.has_backward ? " (with twice the accumulation steps)"
                                                         : "";
   // The step that failed was given up: with half the batch it goes on, and may need more than was

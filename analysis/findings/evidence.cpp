@@ -99,22 +99,14 @@ bool DeviceEvidence::fails_for_kept_graph() const {
 
 namespace {
 
-// A validation comes now and then, or its functions are named so; what runs without a backward pass
-// in nearly every step is a teacher or a frozen part of the model.
+// What runs without a backward pass in nearly every step, and is not named after a validation, is a
+// teacher or a frozen part of the model.
 bool is_rare_or_named(const DeviceEvidence& d, const Phase& phase) {
   constexpr size_t kOften = 4;
   const auto count = static_cast<size_t>(std::count_if(
       d.phases.begin(), d.phases.end(), [&](const Phase& p) { return p.kind == phase.kind; }));
-  if (phase.kind != PhaseKind::kValidation || count < kOften ||
-      4 * count < size_t{3} * d.steps.count()) {
-    return true;
-  }
-  const std::vector<std::string> frames =
-      d.process->names.stack_text(d.model->failures.back().stack);
-  return std::any_of(frames.begin(), frames.end(), [](const std::string& frame) {
-    const std::string_view function = std::string_view(frame).substr(0, frame.find(' '));
-    return function.find("valid") != function.npos || function.starts_with("eval");
-  });
+  return phase.kind != PhaseKind::kForwardOnly || count < kOften ||
+         4 * count < size_t{3} * d.steps.count();
 }
 
 }  // namespace
@@ -124,7 +116,7 @@ std::string DeviceEvidence::out_of_memory_text() const {
   if (!ran_out()) return text;
   const Phase* const phase = failing_phase();
   if (phase != nullptr && is_rare_or_named(*this, *phase))
-    return fmt::format("{} in {}", text, phase_name(phase->kind));
+    return fmt::format("{} in {}", text, phase_text(phase->kind));
   switch (roles->of(model->failures.back().stack)) {
     case StackRole::kForward:
       return text + " in the forward pass";

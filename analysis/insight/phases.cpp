@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <map>
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 
 #include "analysis/insight/training_lines.h"
 #include "analysis/names/module_stacks.h"
@@ -19,52 +21,161 @@ bool is_training_role(StackRole role) {
          role == StackRole::kOptimizerInit;
 }
 
-// A run of allocations of one kind, up to where another kind begins.
-class PhaseRun {
- public:
-  PhaseRun(PhaseKind kind, uint32_t least_births, std::vector<Phase>& out)
-      : kind_(kind), least_births_(least_births), out_(out) {}
+// What the functions of a forward pass are named after.
+enum class Purpose : uint8_t { kNone, kEvaluates, kGenerates };
 
-  void birth(const Allocation& a, bool generates = false) {
-    if (births_++ == 0) first_ = a.birth;
-    generated_ += generates ? 1 : 0;
-    bytes_ += a.block_bytes;
-    if (a.release == kNever) kept_bytes_ += a.block_bytes;
-  }
-  // Memory that is never freed was set up, like the buffers of a captured graph, unless the program
-  // died before it could free it.
-  void end(uint32_t event, bool died) {
-    const bool passes = died || kept_bytes_ <= bytes_ / 2;
-    const PhaseKind kind = 2 * generated_ > births_ ? PhaseKind::kGeneration : kind_;
-    if (births_ >= least_births_ && passes) out_.push_back({kind, first_, event, {}});
-    births_ = 0;
-    generated_ = 0;
-    bytes_ = 0;
-    kept_bytes_ = 0;
-  }
-  bool runs() const { return births_ != 0; }
-  uint32_t first() const { return first_; }
+// Allocations of one phase.
+struct PhaseRun {
+  uint32_t first = 0;     // event
+  uint32_t end = kNever;  // the first event that is not part of it
+  uint32_t scope = 0;     // the call of the function that makes the passes; 0: the whole program
+  uint32_t around = 0;    // the same with what came after it, from `end` on
+  uint32_t births = 0;
+  uint32_t evaluate = 0;  // of them, by functions that do
+  uint32_t generate = 0;
+  uint64_t bytes = 0;
+  uint64_t kept_bytes = 0;
 
- private:
-  PhaseKind kind_;
-  uint32_t least_births_;
-  std::vector<Phase>& out_;
-  uint32_t first_ = 0;
-  uint32_t births_ = 0;
-  uint32_t generated_ = 0;  // of them, by functions that generate
-  uint64_t bytes_ = 0;
-  uint64_t kept_bytes_ = 0;
+  void add(const Allocation& a, Purpose purpose) {
+    ++births;
+    evaluate += purpose == Purpose::kEvaluates ? 1 : 0;
+    generate += purpose == Purpose::kGenerates ? 1 : 0;
+    bytes += a.block_bytes;
+    if (a.release == kNever) kept_bytes += a.block_bytes;
+  }
+  void add(const PhaseRun& later) {
+    births += later.births;
+    evaluate += later.evaluate;
+    generate += later.generate;
+    bytes += later.bytes;
+    kept_bytes += later.kept_bytes;
+  }
+  // Memory that is never freed was set up, like the buffers of a captured graph.
+  bool is_set_up() const { return kept_bytes > bytes / 2; }
+  PhaseKind kind() const {
+    return 2 * generate > births   ? PhaseKind::kGeneration
+           : 2 * evaluate > births ? PhaseKind::kValidation
+                                   : PhaseKind::kForwardOnly;
+  }
 };
 
-// Rollouts of reinforcement learning, or samples that a training run makes now and then.
-std::vector<bool> generating_stacks(const Dictionary& names) {
-  return stacks_with(names, [&](const Frame& frame) {
-    const std::string_view function = names.string(frame.function);
-    return function.find("generate") != std::string_view::npos ||
-           function.find("rollout") != std::string_view::npos ||
-           function.find("sample") != std::string_view::npos;
-  });
+// The forward passes between two of training. One that comes back to the function of an earlier one
+// belongs to it, with all in between, such as the next batch of a loop around that function.
+class ForwardRuns {
+ public:
+  explicit ForwardRuns(const Dictionary& names) : names_(names) {}
+
+  // Of a module. `caller`: the line that called it.
+  void pass(const Allocation& a, uint32_t caller, Purpose purpose) {
+    if (!other(a)) {
+      const uint32_t scope = names_.stack(caller).parent;
+      runs_.push_back({a.birth, kNever, scope, scope});
+    }
+    runs_.back().add(a, purpose);
+  }
+  // Returns whether it is part of a run.
+  bool other(const Allocation& a) {
+    if (runs_.empty() || a.stack == 0) return false;
+    size_t at = runs_.size();
+    while (at > 0 && !is_below(a.stack, runs_[at - 1].scope)) --at;
+    if (at == 0) {
+      PhaseRun& last = runs_.back();
+      last.end = std::min(last.end, a.birth);
+      last.around = common(last.around, a.stack);
+      return false;
+    }
+    for (; runs_.size() > at; runs_.pop_back()) {
+      PhaseRun& before = runs_[runs_.size() - 2];
+      before.add(runs_.back());
+      before.around = common(before.around, runs_.back().around);
+    }
+    PhaseRun& run = runs_.back();
+    run.scope = run.around;
+    run.end = kNever;
+    return true;
+  }
+  // Hands the runs over: what follows at `event` is no part of them.
+  std::vector<PhaseRun> end(uint32_t event) {
+    for (size_t i = 0; i < runs_.size(); ++i) {
+      runs_[i].end =
+          std::min({runs_[i].end, event, i + 1 < runs_.size() ? runs_[i + 1].first : event});
+    }
+    return std::exchange(runs_, {});
+  }
+  bool any() const { return !runs_.empty(); }
+  uint32_t first() const { return runs_.front().first; }
+
+ private:
+  // A stack's id is greater than its parent's.
+  bool is_below(uint32_t stack, uint32_t scope) const {
+    while (stack > scope) stack = names_.stack(stack).parent;
+    return stack == scope;
+  }
+  uint32_t common(uint32_t a, uint32_t b) const {
+    while (a != b) {
+      uint32_t& deeper = a > b ? a : b;
+      deeper = names_.stack(deeper).parent;
+    }
+    return a;
+  }
+
+  const Dictionary& names_;
+  std::vector<PhaseRun> runs_;
+};
+
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
 }
+
+// Whether a word of a name, as in "run_test" or "Trainer.test_step", is this one.
+bool has_word(std::string_view name, std::string_view word) {
+  for (size_t at = name.find(word); at != name.npos; at = name.find(word, at + 1)) {
+    const size_t after = at + word.size();
+    const bool begins = at == 0 || std::isalpha(static_cast<unsigned char>(name[at - 1])) == 0;
+    const bool ends =
+        after == name.size() || std::isalpha(static_cast<unsigned char>(name[after])) == 0;
+    if (begins && ends) return true;
+  }
+  return false;
+}
+
+bool evaluates(std::string_view function) {
+  return contains(function, "valid") || contains(function, "eval") ||
+         contains(function, "accuracy") || contains(function, "metric") ||
+         has_word(function, "val") || has_word(function, "test");
+}
+
+// Rollouts of reinforcement learning, or samples that a training run makes now and then.
+bool generates(std::string_view function) {
+  return contains(function, "generate") || contains(function, "rollout") ||
+         contains(function, "sample");
+}
+
+// By stack, of any of its functions: stacks that call modules name what these are called for.
+class Purposes {
+ public:
+  explicit Purposes(const Dictionary& names)
+      : evaluate_(stacks_with(names, [&](const Frame& f) { return evaluates(lower(names, f)); })),
+        generate_(stacks_with(names, [&](const Frame& f) { return generates(lower(names, f)); })) {}
+
+  // A model has functions of any name: only its caller tells that it evaluates.
+  Purpose of(uint32_t stack, uint32_t caller) const {
+    return generate_[stack]    ? Purpose::kGenerates
+           : evaluate_[caller] ? Purpose::kEvaluates
+                               : Purpose::kNone;
+  }
+
+ private:
+  static std::string lower(const Dictionary& names, const Frame& frame) {
+    std::string text(names.string(frame.function));
+    std::transform(text.begin(), text.end(), text.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return text;
+  }
+
+  std::vector<bool> evaluate_;
+  std::vector<bool> generate_;
+};
 
 // Whether an error came between two events.
 bool failed_between(const AllocationHistory& model, uint32_t first, uint32_t last) {
@@ -73,36 +184,65 @@ bool failed_between(const AllocationHistory& model, uint32_t first, uint32_t las
   });
 }
 
-void find_by_stacks(const Dictionary& names, const AllocationHistory& model,
-                    const StackRoles& roles, std::vector<Phase>& phases) {
-  constexpr uint32_t kLeastForwardBirths = 4;  // a single call of a module is not a validation
+// Adds the runs that are phases. A program that died could not free what it kept.
+void add_phases(const std::vector<PhaseRun>& runs, bool died, std::vector<Phase>& phases) {
+  constexpr uint32_t kLeastBirths = 4;  // a single call of a module is not a validation
+  for (const PhaseRun& run : runs) {
+    if (run.births < kLeastBirths || (run.is_set_up() && !died)) continue;
+    phases.push_back({run.kind(), run.first, run.end, {}});
+  }
+}
+
+void find_forward_only(const Dictionary& names, const AllocationHistory& model,
+                       const StackRoles& roles, std::vector<Phase>& phases) {
   const TrainingLines lines(model, roles);
-  const bool trains = lines.any();
+  // A program that never trains has no validation: all of it is inference.
+  if (!lines.any()) return;
   const std::vector<bool> in_module = module_stacks(names);
-  const std::vector<bool> generates = generating_stacks(names);
-  PhaseRun validation(PhaseKind::kValidation, kLeastForwardBirths, phases);
-  PhaseRun saving(PhaseKind::kSaving, 1, phases);
+  const Purposes purposes(names);
+  ForwardRuns runs(names);
   const bool died = !model.failures.empty();
   uint32_t trained = 0;  // event of the last birth in training
   for (const Allocation& a : model.allocations) {
     if (a.seeded) continue;
     const StackRole role = roles.of(a.stack);
+    const uint32_t caller = roles.caller_of(a.stack);
     const bool forward = role == StackRole::kForward;
-    // A program that never trains has no validation: all of it is inference.
-    const bool validates = trains && forward && !lines.trains(roles.caller_of(a.stack));
-    // A function that the program calls outside a module, as a loss, is part of either.
-    if (validates && in_module[a.stack]) validation.birth(a, generates[a.stack]);
-    if (role == StackRole::kSaving) saving.birth(a);
-    if ((forward && !validates) || is_training_role(role)) {
-      validation.end(a.birth, died);
+    if ((forward && lines.trains(caller)) || is_training_role(role)) {
+      add_phases(runs.end(a.birth), died, phases);
       trained = a.birth;
+    } else if (forward && in_module[a.stack]) {
+      runs.pass(a, caller, purposes.of(a.stack, caller));
+    } else {
+      // A function that the program calls outside a module, as a loss, is part of either.
+      runs.other(a);
     }
-    if (forward || is_training_role(role)) saving.end(a.birth, died);
   }
   // A step that failed and is tried again at another line is no validation.
-  const bool retries = validation.runs() && failed_between(model, trained, validation.first());
-  if (!retries) validation.end(model.event_count(), died);
-  saving.end(model.event_count(), died);
+  const bool retries = runs.any() && failed_between(model, trained, runs.first());
+  if (!retries) add_phases(runs.end(model.event_count()), died, phases);
+}
+
+void find_saving(const AllocationHistory& model, const StackRoles& roles,
+                 std::vector<Phase>& phases) {
+  const bool died = !model.failures.empty();
+  PhaseRun run;
+  const auto end = [&](uint32_t event) {
+    if (run.births != 0 && (died || !run.is_set_up())) {
+      phases.push_back({PhaseKind::kSaving, run.first, event, {}});
+    }
+    run = {};
+  };
+  for (const Allocation& a : model.allocations) {
+    if (a.seeded) continue;
+    const StackRole role = roles.of(a.stack);
+    if (role == StackRole::kSaving) {
+      if (run.births == 0) run.first = a.birth;
+      run.add(a, Purpose::kNone);
+    }
+    if (role == StackRole::kForward || is_training_role(role)) end(a.birth);
+  }
+  end(model.event_count());
 }
 
 // Whether a range that the program named is one of the two.
@@ -171,6 +311,16 @@ void join(std::vector<Phase>& phases) {
   phases = std::move(joined);
 }
 
+// Forward passes in a range that the program named are what its name says. Both are joined.
+void drop_named(std::vector<Phase>& phases, const std::vector<Phase>& named) {
+  std::erase_if(phases, [&](const Phase& p) {
+    if (p.kind != PhaseKind::kForwardOnly) return false;
+    const auto next = std::partition_point(named.begin(), named.end(),
+                                           [&](const Phase& n) { return n.last <= p.first; });
+    return next != named.end() && next->first < p.last;
+  });
+}
+
 Peak peak_within(const AllocationHistory& model, uint32_t first, uint32_t last) {
   uint64_t level = first == 0 ? 0 : model.totals_after(first - 1).allocated;
   Peak peak;
@@ -193,8 +343,18 @@ std::vector<Phase> find_phases(const ProcessModel& process, const AllocationHist
   if (steps.count() >= 2 && model.seeded_blocks == 0) {
     phases.push_back({PhaseKind::kFirstStep, steps.boundaries[0], steps.boundaries[1], {}});
   }
-  find_by_stacks(process.names, model, roles, phases);
-  find_by_marks(process, model, phases);
+  find_forward_only(process.names, model, roles, phases);
+  find_saving(model, roles, phases);
+  std::vector<Phase> named;
+  find_by_marks(process, model, named);
+  for (const PhaseKind kind : {PhaseKind::kValidation, PhaseKind::kGeneration}) {
+    std::vector<Phase> of_kind;
+    std::copy_if(named.begin(), named.end(), std::back_inserter(of_kind),
+                 [&](const Phase& p) { return p.kind == kind; });
+    join(of_kind);
+    drop_named(phases, of_kind);
+  }
+  phases.insert(phases.end(), named.begin(), named.end());
   join(phases);
   std::stable_sort(phases.begin(), phases.end(),
                    [](const Phase& a, const Phase& b) { return a.first < b.first; });

@@ -3,8 +3,10 @@
 //
 // Found from stacks. A line of the program that calls a module is training if what it allocates is
 // still alive when a backward pass begins; a line whose forward passes are not followed by a
-// backward pass is validation, or generation if its functions are named so. Ranges that the program
-// itself named (NVTX, record_function) take precedence. Linear in the number of allocations.
+// backward pass is validation or generation if its functions are named so, and otherwise only that:
+// forward passes. A phase ends where the program leaves the function that made its passes. Ranges
+// that the program itself named (NVTX, record_function) take precedence. Linear in the number of
+// allocations.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +17,12 @@
 
 namespace tidemark {
 
-enum class PhaseKind : uint8_t { kFirstStep, kValidation, kSaving, kGeneration };
+enum class PhaseKind : uint8_t { kFirstStep, kValidation, kSaving, kGeneration, kForwardOnly };
 
 // Forward passes that no backward pass follows.
 inline bool is_forward_only(PhaseKind kind) {
-  return kind == PhaseKind::kValidation || kind == PhaseKind::kGeneration;
+  return kind == PhaseKind::kValidation || kind == PhaseKind::kGeneration ||
+         kind == PhaseKind::kForwardOnly;
 }
 
 // Events [first, last).

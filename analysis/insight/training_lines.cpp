@@ -11,6 +11,7 @@ struct TrainingLines::Visit {
   uint64_t bytes = 0;
   uint64_t kept_bytes = 0;  // still alive when the next backward pass began
   uint64_t used_bytes = 0;  // of those, freed in the course of a backward pass
+  uint64_t next_bytes = 0;  // of those, of the next one
   uint32_t births = 0;
   uint32_t kept_blocks = 0;
   uint32_t used_blocks = 0;
@@ -23,11 +24,16 @@ struct TrainingLines::Visit {
 
 namespace {
 
+constexpr uint32_t kLongPass = 4;  // allocations
+
 // From the first allocation of a backward pass to its last. What a pass that ran out of memory
 // would have freed goes as the exception does.
 struct Span {
   uint32_t first = 0;
   uint32_t last = 0;
+  uint32_t births = 0;
+
+  bool holds(uint32_t event) const { return first <= event && event <= last; }
 };
 
 // `spans`: the last first.
@@ -35,7 +41,7 @@ bool is_within(const std::vector<Span>& spans, uint32_t event) {
   const auto span =
       std::lower_bound(spans.begin(), spans.end(), event,
                        [](const Span& s, uint32_t wanted) { return s.first > wanted; });
-  return span != spans.end() && event <= span->last;
+  return span != spans.end() && span->holds(event);
 }
 
 // Whether memory ran out between two allocations.
@@ -50,14 +56,18 @@ bool failed_between(const AllocationHistory& model, uint32_t from, uint32_t to) 
 
 // `visits`: those before a backward pass, the last first. What lies between it and one that feeds
 // it, as the computing of a loss, also trains. A graph that survives it while it uses another does
-// not feed it.
-void TrainingLines::note(const std::vector<Visit>& visits) {
+// not feed it. One that frees no graph (torch.autograd.grad with create_graph) is fed by what comes
+// after the last graph that a later one uses. `is_long`: it would have freed something.
+void TrainingLines::note(const std::vector<Visit>& visits, bool is_long) {
   const bool any_used =
       std::any_of(visits.begin(), visits.end(), [](const Visit& v) { return v.is_used(); });
+  bool retains = is_long && std::none_of(visits.begin(), visits.end(),
+                                         [](const Visit& v) { return v.next_bytes != 0; });
   std::vector<uint32_t> between;  // lines
   for (const Visit& visit : visits) {
     ++lines_[visit.line].visits;
-    const bool feeds = visit.is_used() || (visit.keeps() && !any_used);
+    retains = retains && !visit.is_used();
+    const bool feeds = visit.is_used() || (visit.keeps() && (!any_used || retains));
     if (feeds || !visit.keeps()) between.push_back(visit.line);
     if (!feeds) continue;
     for (const uint32_t line : between) ++lines_[line].feeding;
@@ -77,6 +87,7 @@ TrainingLines::TrainingLines(const AllocationHistory& model, const StackRoles& r
     if (visit.births != 0) visits.push_back(visit);
     visit = {};
   };
+  const auto is_long = [&] { return !backward.empty() && backward.back().births >= kLongPass; };
   for (size_t i = model.allocations.size(); i-- > 0;) {
     model.passed(i);
     const Allocation& a = model.allocations[i];
@@ -84,14 +95,15 @@ TrainingLines::TrainingLines(const AllocationHistory& model, const StackRoles& r
     const StackRole role = roles.of(a.stack);
     if (role == StackRole::kBackward) {
       leave();
-      note(visits);
+      note(visits, is_long());
       visits.clear();
       next_backward = a.birth;
       if (!in_backward) {
         const bool failed = failed_between(model, a.birth, later);
-        backward.push_back({a.birth, failed ? kNever - 1 : a.birth});
+        backward.push_back({a.birth, failed ? kNever - 1 : a.birth, 0});
       }
       backward.back().first = a.birth;
+      ++backward.back().births;
     }
     in_backward = role == StackRole::kBackward;
     later = a.birth;
@@ -108,9 +120,10 @@ TrainingLines::TrainingLines(const AllocationHistory& model, const StackRoles& r
     if (!is_within(backward, a.release)) continue;
     visit.used_bytes += a.block_bytes;
     ++visit.used_blocks;
+    if (backward.back().holds(a.release)) visit.next_bytes += a.block_bytes;
   }
   leave();
-  note(visits);
+  note(visits, is_long());
 }
 
 bool TrainingLines::any() const {

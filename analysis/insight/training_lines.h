@@ -32,7 +32,7 @@ class TrainingLines {
     uint32_t feeding = 0;
     bool trains() const { return 2 * feeding >= visits; }
   };
-  void note(const std::vector<Visit>& visits);
+  void note(const std::vector<Visit>& visits, bool is_long);
 
   std::unordered_map<uint32_t, Line> lines_;
 };

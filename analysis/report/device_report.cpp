@@ -87,8 +87,9 @@ void add_marked_steps(DeviceReport& d, const DeviceEvidence& evidence) {
 }
 
 void add_phases(DeviceReport& d, const DeviceEvidence& evidence) {
-  for (const PhaseKind kind : {PhaseKind::kFirstStep, PhaseKind::kValidation,
-                               PhaseKind::kGeneration, PhaseKind::kSaving}) {
+  for (const PhaseKind kind :
+       {PhaseKind::kFirstStep, PhaseKind::kValidation, PhaseKind::kGeneration,
+        PhaseKind::kForwardOnly, PhaseKind::kSaving}) {
     PhaseReport r;
     r.kind = kind;
     for (const Phase& p : evidence.phases) {

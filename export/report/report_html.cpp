@@ -176,8 +176,7 @@ class Page {
       peak(fmt::format("{}{}", p.name, p.note), p.peak, !d.state_only);
     }
     for (const PhaseReport& p : d.phases) {
-      peak(fmt::format("{} (allocated{})",
-                       p.kind == PhaseKind::kFirstStep ? "first step" : phase_name(p.kind),
+      peak(fmt::format("{} (allocated{})", phase_text(p.kind),
                        d.peak_phase == p.kind ? ", contains the peak" : ""),
            p.peak);
     }

@@ -151,8 +151,8 @@ class TextReport : StyledLines {
         continue;
       }
       const auto same = std::find_if(notes.begin(), notes.end(), [&](const auto& n) {
-        return n.first->id == f.id && n.first->summary == f.summary && place(*n.first) != place(f) &&
-               headline_of(n.first->frames) == headline_of(f.frames);
+        return n.first->id == f.id && n.first->summary == f.summary &&
+               place(*n.first) != place(f) && headline_of(n.first->frames) == headline_of(f.frames);
       });
       if (same == notes.end()) {
         notes.emplace_back(&f, place(f));
@@ -357,7 +357,7 @@ class TextReport : StyledLines {
       const bool peaks = d.peak_phase == p.kind;
       if (p.kind == PhaseKind::kFirstStep && !peaks) continue;
       const std::string_view name =
-          p.kind == PhaseKind::kFirstStep ? "first step" : phase_name(p.kind);
+          p.kind == PhaseKind::kForwardOnly ? "forward only" : phase_text(p.kind);
       StyledText text = fmt::format("  {:<15} {:>11}   at {:<12} ", name, size_text(p.peak.bytes),
                                     since_start(p.peak.time_ns));
       if (p.kind != PhaseKind::kFirstStep) {

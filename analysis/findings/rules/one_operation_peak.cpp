@@ -526,6 +526,22 @@ bool is_rebuilt(const AllocationHistory& model, uint32_t stack) {
   return first_ones != 0 && released >= first_ones;
 }
 
+// Whether what an operation computes is kept for a backward pass, as far as that came.
+bool waits_for_backward(const DeviceEvidence& d, const Operation& o, const Search& search) {
+  if (!d.categories.has_backward || d.decisive_phase() != nullptr) return false;
+  if (d.ran_out()) return true;
+  const AllocationColumns& all = d.model->allocations;
+  const auto& passes = d.backward_passes;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!o.has_size(all.block_bytes(i)) || !search.is_computed(i)) continue;
+    const auto next =
+        std::lower_bound(passes.begin(), passes.end(), all.birth(i),
+                         [](const BackwardPass& p, uint32_t birth) { return p.first < birth; });
+    if (next != passes.end() && next->first < all.release(i)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out) {
@@ -550,8 +566,7 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
     }
     const uint64_t saved = without.saved_bytes();
     if (!o.failed && saved < d.peak_bytes() / 20) continue;  // others are as high
-    const std::string text =
-        text_of(remedy, d.categories.has_backward && d.decisive_phase() == nullptr);
+    const std::string text = text_of(remedy, waits_for_backward(d, o, search));
     Finding f = d.finding("one_operation_peak", severity_of(d, o),
                           fmt::format("{} {} of the peak: {}", subject_of(o, remedy),
                                       percent_text(o.bytes, o.all_bytes), blocks_text(o)));

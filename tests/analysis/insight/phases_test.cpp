@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "tests/support/story.h"
 
 namespace tidemark {
@@ -143,7 +145,100 @@ TEST(Phases, WhatStaysUntilTheEndIsNoValidation) {
     };
   };
   EXPECT_TRUE(phases_of(Trace(tell(false)), PhaseKind::kValidation).empty());
-  EXPECT_EQ(phases_of(Trace(tell(true)), PhaseKind::kValidation).size(), 1U);
+  EXPECT_EQ(phases_of(Trace(tell(true)), PhaseKind::kForwardOnly).size(), 1U);
+}
+
+// Of a function without a telling name, only what its passes are is known.
+TEST(Phases, OnlyANameTellsThatPassesValidate) {
+  const auto kinds = [](const char* line) {
+    const Trace trace([&](Story& s, uint32_t) {
+      Training t(s, {});
+      for (int i = 0; i < 6; ++i) {
+        t.step();
+        if (i % 2 == 1) validate(s, t, 3, line);
+      }
+    });
+    return std::array{phases_of(trace, PhaseKind::kValidation).size(),
+                      phases_of(trace, PhaseKind::kGeneration).size(),
+                      phases_of(trace, PhaseKind::kForwardOnly).size()};
+  };
+  using Counts = std::array<size_t, 3>;
+  for (const char* line : {"validate a.py:30", "Trainer.evaluate a.py:30", "run_test a.py:30",
+                           "test_epoch a.py:30", "val_loop a.py:30", "accuracy a.py:30"}) {
+    EXPECT_EQ(kinds(line), (Counts{3, 0, 0})) << line;
+  }
+  for (const char* line : {"collect a.py:30", "latest a.py:30", "interval a.py:30"}) {
+    EXPECT_EQ(kinds(line), (Counts{0, 0, 3})) << line;
+  }
+  EXPECT_EQ(kinds("generate a.py:30"), (Counts{0, 3, 0}));
+}
+
+// What the program does once the function has returned is no part of it. What a loop around that
+// function does between two calls is.
+TEST(Phases, AValidationEndsWithItsFunction) {
+  const auto tell = [](int calls) {
+    return [calls](Story& s, uint32_t) {
+      const auto pass = [&](const std::string& line) {
+        for (int i = 0; i < 4; ++i) {
+          s.free(s.alloc(8 * kMiB,
+                         s.stack({"forward model.py:3", "_call_impl torch/nn/modules/module.py:1",
+                                  "evaluate train.py:30", line, "main train.py:90"})));
+        }
+      };
+      Training t(s, {});
+      for (int i = 0; i < 6; ++i) {
+        t.step();
+        if (i % 2 == 0) continue;
+        for (int k = 0; k < calls; ++k) {
+          if (k != 0) s.free(s.alloc(kMiB, s.stack({"metrics train.py:71", "main train.py:90"})));
+          pass("run train.py:70");
+        }
+        s.free(s.alloc(900 * kMiB, s.stack({"rebuild train.py:50", "main train.py:91"})));
+      }
+    };
+  };
+  for (const int calls : {1, 3}) {
+    const Trace trace(tell(calls));
+    const std::vector<Phase> found = phases_of(trace, PhaseKind::kValidation);
+    ASSERT_EQ(found.size(), 3U) << calls;
+    for (const Phase& p : found) EXPECT_LT(p.peak.bytes, 900 * kMiB);
+    EXPECT_FALSE(trace.report().ranks[0].devices[0].peak_phase.has_value());
+  }
+}
+
+// torch.autograd.grad(create_graph=True) uses a graph and frees none of it, and a list of losses
+// keeps it. The generator's graph is used later.
+TEST(Phases, APassWhoseGradientIsDifferentiatedTrains) {
+  const Trace trace([](Story& s, uint32_t) {
+    const auto pass = [&](const std::string& line, int blocks) {
+      std::vector<uint64_t> made;
+      for (int i = 0; i < blocks; ++i) made.push_back(s.alloc(4 * kMiB, s.forward(i, line)));
+      return made;
+    };
+    const auto differentiate = [&](int blocks) {
+      for (int i = 0; i < blocks; ++i) s.alloc(3 * kMiB, 0);
+    };
+    for (int i = 0; i < 6; ++i) s.alloc(2 * kMiB, s.setup());
+    for (int step = 0; step < 8; ++step) {
+      const std::vector<uint64_t> generated = pass("train gan.py:69", 5);
+      pass("penalty gan.py:56", 6);
+      differentiate(6);
+      pass("train gan.py:75", 8);
+      differentiate(8);
+      s.free(s.alloc(2 * kMiB, s.optimizer("_multi_tensor_adam")));
+      const std::vector<uint64_t> judged = pass("train gan.py:81", 5);
+      for (size_t k = 5; k-- > 0;) {
+        s.free(s.alloc(kMiB, 0));
+        s.free(judged[k]);
+        s.free(generated[k]);
+      }
+      s.free(s.alloc(2 * kMiB, 0));
+      s.free(s.alloc(2 * kMiB, s.optimizer("_multi_tensor_adam")));
+    }
+    s.run_out(uint64_t{1} << 34, 0, s.forward(1, "train gan.py:69"));
+  });
+  EXPECT_TRUE(phases_of(trace, PhaseKind::kValidation).empty());
+  EXPECT_TRUE(phases_of(trace, PhaseKind::kForwardOnly).empty());
 }
 
 TEST(Phases, SavingIsFoundByItsStack) {

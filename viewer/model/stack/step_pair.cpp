@@ -63,8 +63,8 @@ std::string difference_text(const Lane& lane, const Steps& steps, const StepPair
 }
 
 // Of the peak of the second, if that of the first is not in one: ", in validation".
-std::string phase_text(const Model& model, const Lane& lane, const Steps& steps,
-                       const StepPair& pair) {
+std::string phase_of_peak(const Model& model, const Lane& lane, const Steps& steps,
+                          const StepPair& pair) {
   const DeviceReport* report = lane.of_driver ? nullptr : model.report_of(lane);
   const auto ordinary = peak_of_step(*lane.memory, steps, pair.ordinary);
   const auto unlike = peak_of_step(*lane.memory, steps, pair.unlike);
@@ -72,7 +72,7 @@ std::string phase_text(const Model& model, const Lane& lane, const Steps& steps,
   for (const Phase& phase : report->phase_events) {
     if (phase.kind == PhaseKind::kFirstStep) continue;
     if (phase.holds(*unlike) && !phase.holds(*ordinary)) {
-      return fmt::format(", in {}", phase_name(phase.kind));
+      return fmt::format(", in {}", phase_text(phase.kind));
     }
   }
   return "";
@@ -93,7 +93,7 @@ StepTitles step_titles(const Model& model, const Lane& lane, const StepPair& pai
   const std::string ordinary = steps.name(pair.ordinary);
   const std::string unlike = steps.name(pair.unlike);
   std::string difference = difference_text(lane, steps, pair);
-  if (!difference.empty()) difference += phase_text(model, lane, steps, pair);
+  if (!difference.empty()) difference += phase_of_peak(model, lane, steps, pair);
   if (steps_to_compare(*lane.memory, lane.curves, steps) != pair) {
     if (pair.ordinary == pair.unlike) return {ordinary, unlike};
     return {ordinary, difference.empty()

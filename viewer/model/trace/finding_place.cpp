@@ -98,7 +98,7 @@ void at_validation(const Model& model, FindingPlace& place, const Lane& lane) {
   if (report == nullptr) return;
   for (const PhaseReport& p : report->phases) {
     if (is_forward_only(p.kind)) {
-      at_peak(place, p.peak, fmt::format("the peak of the {}", phase_name(p.kind)),
+      at_peak(place, p.peak, fmt::format("the peak of the {}", phase_text(p.kind)),
               ShownBy::kFlame);
     }
   }
