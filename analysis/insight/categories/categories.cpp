@@ -12,6 +12,7 @@
 #include "analysis/insight/categories/kept_graphs.h"
 #include "analysis/insight/categories/line_rounds.h"
 #include "analysis/insight/categories/older_blocks.h"
+#include "analysis/insight/categories/second_order.h"
 #include "analysis/insight/categories/served_graphs.h"
 #include "analysis/insight/categories/serving_cache.h"
 #include "analysis/insight/categories/stacks_through.h"
@@ -70,6 +71,7 @@ class Categorizer {
         lines_(model, roles),
         cache_(process, model, roles, steps),
         copies_(process.names, model),
+        second_order_(process.names, model, roles),
         of_fsdp_(stacks_through(process.names, is_fsdp)),
         of_constructor_(stacks_through(process.names, is_constructor)),
         of_workspace_(workspace_stacks(process.names)),
@@ -118,6 +120,12 @@ class Categorizer {
     uint32_t last_birth = 0;
     uint32_t larger = 0;  // than the block before
     uint64_t last_bytes = 0;
+  };
+
+  // Blocks of one kind that outlive the step after their own.
+  struct LeftBlocks {
+    uint32_t steps = 0;  // that left some
+    uint32_t last_end = 0;
   };
 
   // The large blocks of a forward pass, and those of them that outlive it.
@@ -355,6 +363,21 @@ class Categorizer {
     return freed > kept;
   }
 
+  // Part of the graph of a gradient, which a later backward pass uses, or which stays with the
+  // graph that it was computed from: then each step leaves such a block.
+  bool is_second_order(const Allocation& a) {
+    constexpr uint32_t kLeastSteps = 4;
+    if (workspaces_.contains(a.birth) || is_of_fsdp(a)) return false;
+    if (second_order_.hold(a)) return true;
+    if (!keeps_graphs_ || !meets(a, next_other_)) return false;
+    const auto left = left_by_backward_.find({a.stack, a.asked_bytes()});
+    if (left == left_by_backward_.end()) return false;
+    const uint32_t steps = left->second.steps;
+    if (steps < kLeastSteps || 2 * steps < steps_.count()) return false;
+    const uint32_t next = end_of_next_step(a);
+    return next != kNever ? a.release > next : stays(a) || meets(a, next_failure_);
+  }
+
   // A library's workspace is allocated under the line that needs it first, and stays: one block of
   // a stack that recurs in every step. A retained graph leaves one more block in each step. So are
   // buffers that a line makes in the first steps, keeps, and takes in turn from then on.
@@ -430,6 +453,10 @@ class Categorizer {
     ends.last_birth = a.birth;
     ends.seen += next != kNever ? 1U : 0U;
     ends.survived += outlives_step(a) ? 1U : 0U;
+    if (next == kNever || a.release <= next || roles_.of(a.stack) != StackRole::kBackward) return;
+    LeftBlocks& left = left_by_backward_[{a.stack, a.asked_bytes()}];
+    left.steps += left.last_end != next ? 1U : 0U;
+    left.last_end = next;
   }
   // Still alive at the end of the following step. Where the history ends before that, as most
   // earlier blocks of the same line; to the end, where there is no second step.
@@ -503,6 +530,7 @@ class Categorizer {
   }
 
   Guess backward(const Allocation& a) {
+    if (is_second_order(a)) return {Category::kActivation, 7};
     if (is_workspace(a)) return {Category::kWorkspace, 6};
     // Alive when the optimizer begins, although the first event after its mark may free it.
     const bool optimized = next_optimizer_ <= a.release;
@@ -558,6 +586,7 @@ class Categorizer {
   const std::vector<bool> in_module_ = module_stacks(process_.names);
   ServingCache cache_;
   const WeightCopies copies_;
+  const SecondOrderGraphs second_order_;
   const std::vector<bool> of_fsdp_;         // by stack
   const std::vector<bool> of_constructor_;  // by stack
   const std::vector<bool> of_workspace_;    // by stack
@@ -568,6 +597,8 @@ class Categorizer {
   std::unordered_set<uint32_t> workspaces_;                        // events of their births
   Allocation last_workspace_;                                      // of cuBLAS
   std::unordered_map<uint32_t, LineRounds> rounds_;                // of the program's own lines
+  // Of backward passes, by stack and size.
+  std::map<std::pair<uint32_t, uint64_t>, LeftBlocks> left_by_backward_;
   std::vector<Ends> ends_;       // by stack; the last one: of stacks that are not known
   uint64_t forward_births_ = 0;  // allocations of forward passes, in the survey
   uint32_t step_begin_ = 0;      // of the step that end_of_next_step() looked at

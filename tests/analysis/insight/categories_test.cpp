@@ -68,6 +68,86 @@ TEST(Categories, WhatIsCollectedOverTheStepsIsNotOfThem) {
   EXPECT_EQ(bytes_at(trace, "load train.py:5", Category::kInput), 12 * 8 * kMiB);
 }
 
+// A penalty on gradients: torch.autograd.grad(create_graph=True), a second forward pass, and a
+// backward pass through both. `keep`: a list keeps the loss, and the graphs are retained.
+Trace penalised(bool keep, bool fails) {
+  return Trace([=](Story& s, uint32_t) {
+    for (int i = 0; i < 4; ++i) s.alloc(20 * kMiB, s.setup());
+    std::vector<uint64_t> own;  // gradients that are kept from step to step
+    for (int step = 0; step < 10; ++step) {
+      std::vector<uint64_t> graph;
+      const auto pass = [&](const std::string& line) {
+        for (int i = 0; i < 5; ++i) graph.push_back(s.alloc(8 * kMiB, s.forward(i, line)));
+      };
+      pass("penalty train.py:5");
+      for (int i = 0; i < 4; ++i) graph.push_back(s.alloc(6 * kMiB, 0));
+      pass("train train.py:9");
+      if (fails && step == 9) {
+        s.run_out(uint64_t{1} << 34, 0, s.forward(1));
+        return;
+      }
+      for (size_t i = 0; i < 4; ++i) {
+        s.free(s.alloc(5 * kMiB, 0));
+        if (step == 0) own.push_back(s.alloc(20 * kMiB, 0));
+        if (!keep) s.free(graph[graph.size() - 1 - i]);
+      }
+      if (!keep) {
+        for (size_t i = 0; i + 4 < graph.size(); ++i) s.free(graph[i]);
+      }
+      s.free(s.alloc(5 * kMiB, 0));
+      s.optimizer_mark();
+      s.free(s.alloc(20 * kMiB, s.optimizer("_multi_tensor_adam")));
+    }
+  });
+}
+
+TEST(Categories, TheGraphOfAGradientIsAnActivation) {
+  const auto of = [](const Trace& trace, uint64_t size, Category category) {
+    return bytes_where(trace, category, [&](const AllocationHistory& model, size_t i) {
+      return model.allocations.stack(i) == 0 && model.allocations.block_bytes(i) == size;
+    });
+  };
+  for (const bool keep : {false, true}) {
+    for (const bool fails : {false, true}) {
+      const Trace trace = penalised(keep, fails);
+      const uint64_t steps = fails && !keep ? 9 : 10;  // of which it is known
+      EXPECT_EQ(of(trace, 6 * kMiB, Category::kActivation), steps * 4 * 6 * kMiB) << keep << fails;
+      EXPECT_EQ(of(trace, 5 * kMiB, Category::kActivation), 0U);
+      EXPECT_EQ(of(trace, 20 * kMiB, Category::kGradient), 4 * 20 * kMiB) << keep << fails;
+    }
+  }
+}
+
+// A gradient waits while its layer is computed again: it is passed on in one backward pass.
+TEST(Categories, WhatWaitsForARecomputedLayerIsNoActivation) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 4; ++i) s.alloc(20 * kMiB, s.setup());
+    const uint32_t again = s.stack({"forward model.py:3", "_call_impl torch/nn/modules/module.py:1",
+                                    "recompute_fn torch/utils/checkpoint.py:7"});
+    for (int step = 0; step < 8; ++step) {
+      std::vector<uint64_t> inputs;
+      for (int i = 0; i < 4; ++i) inputs.push_back(s.alloc(8 * kMiB, s.forward(i)));
+      uint64_t passed = s.alloc(6 * kMiB, 0);
+      for (size_t i = 4; i-- > 0;) {
+        const uint64_t layer = s.alloc(9 * kMiB, again);
+        const uint64_t next = s.alloc(6 * kMiB, 0);
+        s.free(passed);
+        s.free(layer);
+        s.free(inputs[i]);
+        passed = next;
+      }
+      s.free(s.alloc(kMiB, 0));
+      s.free(passed);
+      s.free(s.alloc(20 * kMiB, s.optimizer("_multi_tensor_adam")));
+    }
+  });
+  EXPECT_EQ(bytes_where(trace, Category::kActivation,
+                        [](const AllocationHistory& model, size_t i) {
+                          return model.allocations.stack(i) == 0;
+                        }),
+            0U);
+}
+
 TEST(Categories, KeptResultsOfAWorkspacesSizeAreNone) {
   const Trace trace([](Story& s, uint32_t) {
     for (int i = 0; i < 4; ++i) s.alloc(20 * kMiB, s.setup());
