@@ -147,6 +147,19 @@ bool are_freed_before(const DeviceEvidence& d, const std::vector<uint32_t>& rows
                      [&](uint32_t i) { return d.model->allocations.release(i) < event; });
 }
 
+// Whether the training steps after a rollout have what it kept, and the next rollout does not.
+bool are_training_data(const DeviceEvidence& d, const Phase& phase,
+                       const std::vector<uint32_t>& rows) {
+  if (phase.kind == PhaseKind::kValidation) return false;
+  const auto trained = std::find_if(d.backward_passes.begin(), d.backward_passes.end(),
+                                    [&](const BackwardPass& p) { return p.first >= phase.last; });
+  const uint32_t next = next_validation(d, phase);
+  return trained != d.backward_passes.end() && trained->last < next &&
+         are_freed_before(d, rows, next) && std::all_of(rows.begin(), rows.end(), [&](uint32_t i) {
+           return d.model->allocations.release(i) > trained->last;
+         });
+}
+
 }  // namespace
 
 std::optional<KeptOutputs> outputs_kept(const DeviceEvidence& d) {
@@ -169,6 +182,7 @@ std::optional<KeptOutputs> outputs_kept(const DeviceEvidence& d) {
     for (const auto& [stack, line] : lines_in(d, phase, graphs)) {
       const std::vector<uint32_t>& rows = line.rows;
       if (growing.contains(stack) || !line.of_every_round || !only_adds(d, rows)) continue;
+      if (are_training_data(d, phase, rows)) continue;
       uint64_t bytes = 0;
       for (size_t i = 0; i < rows.size(); ++i) {
         bytes += d.model->allocations.block_bytes(rows[i]);
@@ -192,10 +206,17 @@ std::optional<KeptOutputs> outputs_kept(const DeviceEvidence& d) {
 
 Finding creep_of_outputs(const DeviceEvidence& d, const KeptOutputs& kept) {
   const char* const severity = d.fails_in_validation() ? kError : d.is_tight() ? kWarning : kInfo;
-  Finding f = d.finding("creep", severity,
-                        fmt::format("a {} keeps what it computes for each batch{}: {} in {}",
-                                    phase_name(kept.phase), kept.until_end ? " until its end" : "",
-                                    size_text(kept.bytes), counted(kept.blocks, "block")));
+  const std::string who =
+      kept.phase == PhaseKind::kForwardOnly
+          ? fmt::format(
+                "forward passes without a backward pass keep what they compute for each "
+                "batch{}",
+                kept.until_end ? " until they end" : "")
+          : fmt::format("a {} keeps what it computes for each batch{}", phase_name(kept.phase),
+                        kept.until_end ? " until its end" : "");
+  Finding f = d.finding(
+      "creep", severity,
+      fmt::format("{}: {} in {}", who, size_text(kept.bytes), counted(kept.blocks, "block")));
   f.evidence = {{"held_bytes", kept.bytes}, {"held_blocks", kept.blocks}};
   const uint32_t caller = d.roles->caller_of(kept.stack);  // who keeps what a model returns
   f.frames = d.process->names.stack_text(caller != 0 ? caller : kept.stack);

@@ -109,12 +109,20 @@ class PassSearch {
     last_release_ = std::max<uint64_t>(last_release_, all_.release(row));
   }
 
+  // What comes after the function that made the passes has other data, too.
   void add_result(uint32_t row) {
     end_pass();
     const uint64_t release = all_.release(row);
-    if (release + kFreedTogether >= first_release_ && release <= last_release_ + kFreedTogether) {
+    if (release + kFreedTogether >= first_release_ && release <= last_release_ + kFreedTogether &&
+        (!any_phase_ || in_phase(row))) {
       results_.push_back(row);
     }
+  }
+
+  bool in_phase(uint32_t row) const {
+    return std::any_of(d_.phases.begin(), d_.phases.end(), [&](const Phase& p) {
+      return is_forward_only(p.kind) && p.holds(all_.birth(row));
+    });
   }
 
   void end_pass() {
@@ -137,6 +145,8 @@ class PassSearch {
   const AllocationColumns& all_;
   const std::unordered_set<uint32_t> graphs_;
   const std::vector<bool> in_module_;  // by stack
+  const bool any_phase_ = std::any_of(d_.phases.begin(), d_.phases.end(),
+                                      [](const Phase& p) { return is_forward_only(p.kind); });
   BesidePasses found_;
   std::vector<uint32_t> results_;  // of the last pass
   bool in_pass_ = false;

@@ -78,6 +78,54 @@ TEST(Validation, AGraphThatIsKeptUntilTheNextOne) {
                           [](const PhaseReport& p) { return p.kind == PhaseKind::kValidation; }));
 }
 
+// A rollout keeps its observations for the training steps after it, which stack them. `trains`: or
+// its list is as long as the steps are many, and each rollout frees the one before.
+Trace rollouts(const std::string& line, bool trains, bool graph) {
+  return Trace([=](Story& s, uint32_t) {
+    Training t(s, {});
+    const std::string main = "iterate train.py:70";
+    const uint32_t observe = s.stack({"observe env.py:9", line, main});
+    Blocks kept;
+    for (int round = 0; round < 4; ++round) {
+      Blocks before = std::move(kept);
+      kept.clear();
+      for (int i = 0; i < 8; ++i) {
+        kept.push_back(s.alloc(24 * kMiB, observe));
+        for (int layer = 0; layer < 12; ++layer) {
+          const uint32_t stack = s.stack({"forward model.py:" + std::to_string(layer),
+                                          "_call_impl torch/nn/modules/module.py:1", line, main});
+          const uint64_t result = s.alloc(6 * kMiB, stack);
+          graph ? kept.push_back(result) : s.free(result);
+        }
+        if (!trains && i == 0) free_all(s, before);
+      }
+      Blocks stacked;
+      for (const char* at : {"update train.py:83", "update train.py:84"}) {
+        stacked.push_back(s.alloc(8 * 24 * kMiB, s.stack({at, "iterate train.py:71"})));
+      }
+      for (int i = 0; i < 4; ++i) t.step();
+      if (trains) free_all(s, kept);
+      free_all(s, stacked);
+    }
+  });
+}
+
+TEST(Validation, WhatARolloutKeepsForTrainingIsNoCreep) {
+  EXPECT_EQ(rollouts("collect train.py:55", true, false).finding("creep").id, "");
+  EXPECT_EQ(rollouts("sample_rollout train.py:55", true, false).finding("creep").id, "");
+  EXPECT_EQ(rollouts("validate train.py:55", true, false).finding("creep").id, "creep");
+  const Finding f = rollouts("collect train.py:55", false, false).finding("creep");
+  EXPECT_TRUE(f.summary.starts_with("forward passes without a backward pass keep what they"))
+      << f.summary;
+}
+
+// What another function stacks is not known to come from the passes.
+TEST(Validation, DataOfAnotherFunctionIsNotComputedFromThePasses) {
+  const Finding f = rollouts("collect train.py:55", true, true).finding("eval_keeps_graph");
+  EXPECT_EQ(f.id, "eval_keeps_graph");
+  EXPECT_EQ(f.summary.find("computed from their results"), std::string::npos) << f.summary;
+}
+
 // Rollouts between the steps, of which memory runs out in one, are no validation.
 TEST(Validation, WhatGeneratesIsNamedSo) {
   const auto run = [](const std::string& caller) {
