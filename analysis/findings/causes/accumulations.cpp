@@ -35,8 +35,7 @@ class Search {
       : d_(d), all_(d.model->allocations), backward_(backward) {
     const BirthRange rows = births_within(*d_.model, backward_.forward_first, backward_.first);
     for (size_t i = rows.begin; i < rows.end; ++i) {
-      const StackRole role = d_.roles->of(all_.stack(i));
-      if (all_.seeded(i) || (role != StackRole::kForward && role != StackRole::kUser)) continue;
+      if (all_.seeded(i) || !is_of_pass(d_.roles->of(all_.stack(i)))) continue;
       births_.push_back(i);
     }
   }
@@ -71,6 +70,11 @@ class Search {
   }
 
  private:
+  // A pass may have gradients computed that are part of its graph.
+  static bool is_of_pass(StackRole role) {
+    return role == StackRole::kForward || role == StackRole::kUser || role == StackRole::kBackward;
+  }
+
   // Of two lines with as many losses, the one that adds them says more than the one that computes
   // them.
   bool better(const Accumulation& a, const Accumulation& b) const {
@@ -232,10 +236,34 @@ class Search {
   std::vector<size_t> births_;
 };
 
+// Whether a backward pass frees hardly anything of the forward pass before it, as one that creates
+// a graph of the gradients.
+bool creates_graph(const DeviceEvidence& d, const BackwardPass& pass) {
+  constexpr uint64_t kHardly = 100;
+  const AllocationColumns& all = d.model->allocations;
+  const BirthRange rows = births_within(*d.model, pass.forward_first, pass.first);
+  uint64_t bytes = 0;
+  uint64_t freed = 0;
+  for (size_t i = rows.begin; i < rows.end; ++i) {
+    if (d.roles->of(all.stack(i)) != StackRole::kForward || all.release(i) < pass.first) continue;
+    bytes += all.block_bytes(i);
+    if (pass.consumes(all[i])) freed += all.block_bytes(i);
+  }
+  return kHardly * freed < bytes;
+}
+
 }  // namespace
 
 Accumulation accumulation_before(const DeviceEvidence& d, const BackwardPass& backward) {
-  return Search(d, backward).run();
+  BackwardPass whole = backward;
+  auto pass =
+      std::lower_bound(d.backward_passes.begin(), d.backward_passes.end(), backward.first,
+                       [](const BackwardPass& p, uint32_t first) { return p.first < first; });
+  while (pass != d.backward_passes.begin() && creates_graph(d, *--pass) && d.steps.count() != 0 &&
+         d.steps.end_of_step(pass->first) > backward.first) {
+    whole.forward_first = pass->forward_first;
+  }
+  return Search(d, whole).run();
 }
 
 Accumulation accumulation_at_failure(const DeviceEvidence& d, const Accumulation& known) {

@@ -46,7 +46,7 @@ uint64_t activation_bytes(const DeviceEvidence& d, const Accumulation& found) {
   uint64_t bytes = 0;
   for (const ForwardPass& p : found.passes) {
     for (const size_t i : p.kept) {
-      if (d.roles->of(all.stack(i)) == StackRole::kForward) bytes += all.block_bytes(i);
+      if (d.roles->of(all.stack(i)) != StackRole::kUser) bytes += all.block_bytes(i);
     }
   }
   return bytes;

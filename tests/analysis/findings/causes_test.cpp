@@ -199,6 +199,49 @@ TEST(Causes, GradientsClearedAfterTheForwardPassesAreNotHeldTwice) {
                0.03);
 }
 
+// Tasks of meta-learning: gradients of an inner pass (create_graph) are part of the graph that the
+// loss of the task has. `each`: a backward pass follows every task.
+Trace tasks(bool each, int inner_passes) {
+  return Trace([=](Story& s, uint32_t) {
+    Model model(s);
+    for (int i = 0; i < 6; ++i) {
+      std::vector<Blocks> alive;
+      Blocks gradients;
+      for (int task = 0; task < 5; ++task) {
+        Blocks kept = {s.alloc(2 * kMiB, s.user(5))};
+        const auto add = [&](const Blocks& more) {
+          kept.insert(kept.end(), more.begin(), more.end());
+        };
+        for (int pass = 0; pass < inner_passes; ++pass) {
+          add(model.forward("adapt train.py:20"));
+          for (uint64_t layer = 1; layer <= 5; ++layer) add({s.alloc(layer * 2 * kMiB, 0)});
+        }
+        add(model.forward("train train.py:10"));
+        s.free(s.alloc(kScalar, s.user(12)));
+        alive.push_back(std::move(kept));
+        if (!each) continue;
+        model.backward(alive.back(), gradients);
+        alive.clear();
+      }
+      for (; !alive.empty(); alive.pop_back()) model.backward(alive.back(), gradients);
+      model.step(gradients);
+    }
+  });
+}
+
+TEST(Causes, LossesSummedOverTasksWithGradientsOfTheirOwn) {
+  for (const int inner_passes : {1, 2, 5}) {
+    const Trace summed = tasks(false, inner_passes);
+    EXPECT_EQ(summed.alarms(), (Ids{"accumulated_graphs"})) << inner_passes;
+    const Finding f = summed.finding("accumulated_graphs");
+    ASSERT_FALSE(f.frames.empty());
+    EXPECT_EQ(f.frames[0], "work train.py:12");
+    EXPECT_EQ(f.evidence[0].second, 5U);
+    expect_saves(f, summed, tasks(true, inner_passes), 0.05);
+    EXPECT_TRUE(tasks(true, inner_passes).finding("accumulated_graphs").id.empty());
+  }
+}
+
 TEST(Causes, LossesSummedOverMicroBatches) {
   const Trace summed = micro_batches(Losses::kSummed);
   EXPECT_EQ(summed.alarms(), (Ids{"accumulated_graphs"}));
