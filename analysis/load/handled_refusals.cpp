@@ -77,9 +77,35 @@ bool went_on(const AllocationHistory& history, const FailedAllocation& failure) 
   return false;
 }
 
+bool is_of_backward(const Dictionary& names, uint32_t stack) {
+  for (; stack != 0; stack = names.stack(stack).parent) {
+    if (names.frame(names.stack(stack).frame).kind == FrameKind::kAutograd) return true;
+  }
+  return false;
+}
+
+// Whether a backward pass goes on with another operator, and has what it computed before: an error
+// ends it, and what it was passing on is freed.
+bool backward_went_on(const Dictionary& names, const AllocationHistory& history,
+                      const FailedAllocation& failure) {
+  constexpr size_t kOfSomeOperators = 8;
+  const AllocationColumns& all = history.allocations;
+  const size_t next = blocks_before(all, failure);
+  if (next == all.size() || !is_of_backward(names, failure.stack) ||
+      !is_of_backward(names, all.stack(next))) {
+    return false;
+  }
+  for (size_t i = next; i-- > 0 && next - i <= kOfSomeOperators;) {
+    if (!is_of_backward(names, all.stack(i))) return false;
+    if (all.release(i) > all.birth(next)) return true;
+  }
+  return false;
+}
+
 // A convolution that has its result asks for one workspace after the other until it gets one, or
 // does without.
-void set_aside_attempts(AllocationHistory& history, std::vector<FailedAllocation>& handled) {
+void set_aside_attempts(const Dictionary& names, AllocationHistory& history,
+                        std::vector<FailedAllocation>& handled) {
   std::vector<FailedAllocation>& failures = history.failures;
   std::vector<FailedAllocation> left;
   bool is_attempt = false;  // with one before it
@@ -87,7 +113,9 @@ void set_aside_attempts(AllocationHistory& history, std::vector<FailedAllocation
     const bool has_next = i + 1 < failures.size() &&
                           is_next_attempt(history, failures[i], failures[i + 1]) &&
                           has_begun(history, failures[i]);
-    const bool made_do = has_next || (is_attempt && went_on(history, failures[i]));
+    const bool made_do =
+        has_next || (is_attempt && went_on(history, failures[i])) ||
+        (has_begun(history, failures[i]) && backward_went_on(names, history, failures[i]));
     (made_do ? handled : left).push_back(failures[i]);
     is_attempt = has_next;
   }
@@ -98,7 +126,9 @@ void set_aside_attempts(AllocationHistory& history, std::vector<FailedAllocation
 
 void set_aside_handled_refusals(ProcessModel& process) {
   DriverModel& driver = process.driver;
-  for (AllocationHistory& history : process.framework) set_aside_attempts(history, driver.handled);
+  for (AllocationHistory& history : process.framework) {
+    set_aside_attempts(process.names, history, driver.handled);
+  }
   std::vector<FailedAllocation> left;
   for (const FailedAllocation& refusal : driver.failures) {
     const auto history =

@@ -6,7 +6,8 @@
 // error, so the refusals are no errors of their own. A library falls back to a smaller workspace or
 // another algorithm, or tells the program: if the process allocates again, the refusal did not end
 // it. An operator of the framework asks the allocator for the workspace of one algorithm after the
-// other: several failures from one place with nothing between them are at most one error.
+// other: several failures from one place with nothing between them are at most one error, and one
+// that a backward pass survives is none.
 #pragma once
 
 #include "analysis/load/trace_model.h"

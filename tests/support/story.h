@@ -58,6 +58,13 @@ class Story {
     return stack({"forward torch/nn/modules/op.py:" + std::to_string(line),
                   "_call_impl torch/nn/modules/module.py:1", caller});
   }
+  // A node of autograd's graph, which a backward pass runs.
+  uint32_t node(const std::string& name) {
+    Frame f{};
+    f.function = names_.string(name);
+    f.kind = FrameKind::kAutograd;
+    return names_.stack(0, names_.frame(f));
+  }
   uint32_t optimizer(const std::string& function) {
     return stack({function + " torch/optim/adam.py:5", "step torch/optim/optimizer.py:9",
                   "train train.py:12"});

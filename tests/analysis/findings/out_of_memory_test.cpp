@@ -393,6 +393,42 @@ TEST(OutOfMemory, AnOperatorThatTriesSeveralWorkspacesFailsOnce) {
   EXPECT_TRUE(trace.finding("kept_by_error").id.empty());
 }
 
+// One workspace is refused in a backward pass. What follows: the next operator of the pass, or, if
+// the error ended the pass, a forward pass or another backward pass.
+enum class After { kNextOperator, kForward, kBackward };
+
+Trace workspace_of_backward(After after) {
+  return Trace::on_card(1024 * kMiB, [=](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 3; ++i) t.step();
+    const std::vector<uint64_t> kept = t.forward();
+    const uint64_t passed = s.alloc(8 * kMiB, s.node("ReluBackward0"));
+    const uint64_t result = s.alloc(8 * kMiB, s.node("ConvolutionBackward0"));
+    s.run_out(96 * kMiB, kMiB, s.node("ConvolutionBackward0"));
+    if (after != After::kNextOperator) {
+      s.free(result);
+      s.free(passed);
+    }
+    if (after == After::kForward) s.free(s.alloc(8 * kMiB, s.forward(1)));
+    s.free(s.alloc(8 * kMiB, s.node("ReluBackward0")));
+    if (after == After::kNextOperator) {
+      s.free(passed);
+      s.free(result);
+    }
+    for (const uint64_t block : kept) s.free(block);
+    t.step();
+  });
+}
+
+TEST(OutOfMemory, ABackwardPassThatGoesOnHasNotFailed) {
+  const auto errors = [](After after) {
+    return workspace_of_backward(after).report().ranks.at(0).devices.at(0).oom_count;
+  };
+  EXPECT_EQ(errors(After::kNextOperator), 0U);
+  EXPECT_EQ(errors(After::kForward), 1U);
+  EXPECT_EQ(errors(After::kBackward), 1U);
+}
+
 // The program has seen each of them: something else was allocated last, or is freed in between.
 TEST(OutOfMemory, ErrorsThatAProgramCatchesAreCounted) {
   const Trace trace = Trace::on_card(1024 * kMiB, [](Story& s, uint32_t) {
