@@ -242,6 +242,47 @@ TEST(Causes, LossesSummedOverTasksWithGradientsOfTheirOwn) {
   }
 }
 
+// A critic whose backward pass retains its graph, which its variable holds until the next step, and
+// a generator that is trained after it. `penalty`: on the critic's gradients, with its own pass.
+Trace adversaries(bool penalty) {
+  return Trace([=](Story& s, uint32_t) {
+    Model model(s);
+    Blocks last;
+    for (int i = 0; i < 8; ++i) {
+      const Blocks made = model.forward("train train.py:10");
+      Blocks graph;
+      const auto add = [&](const Blocks& more) {
+        graph.insert(graph.end(), more.begin(), more.end());
+      };
+      if (penalty) {
+        add(model.forward("penalty train.py:20"));
+        for (uint64_t layer = 1; layer <= 5; ++layer) add({s.alloc(layer * 2 * kMiB, 0)});
+        s.free(s.alloc(kScalar, s.user(21)));
+      }
+      add(model.forward("train train.py:12"));
+      const uint64_t loss = s.alloc(kScalar, s.user(13));
+      for (const uint64_t block : last) s.free(block);
+      Blocks gradients;
+      model.backward({}, gradients);  // frees nothing
+      last = std::move(graph);
+      last.push_back(loss);
+      model.step(gradients);
+      Blocks second = made;
+      for (const uint64_t block : model.forward("train train.py:15")) second.push_back(block);
+      s.free(s.alloc(kScalar, s.user(16)));
+      model.backward(second, gradients);
+      model.step(gradients);
+    }
+  });
+}
+
+TEST(Causes, APassThatRetainsItsGraphAccumulatesNothing) {
+  for (const bool penalty : {false, true}) {
+    EXPECT_TRUE(adversaries(penalty).finding("accumulated_graphs").id.empty()) << penalty;
+    EXPECT_TRUE(adversaries(penalty).finding("eval_keeps_graph").id.empty()) << penalty;
+  }
+}
+
 TEST(Causes, LossesSummedOverMicroBatches) {
   const Trace summed = micro_batches(Losses::kSummed);
   EXPECT_EQ(summed.alarms(), (Ids{"accumulated_graphs"}));

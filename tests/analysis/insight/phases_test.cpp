@@ -207,9 +207,10 @@ TEST(Phases, AValidationEndsWithItsFunction) {
 }
 
 // torch.autograd.grad(create_graph=True) uses a graph and frees none of it, and a list of losses
-// keeps it. The generator's graph is used later.
-TEST(Phases, APassWhoseGradientIsDifferentiatedTrains) {
-  const Trace trace([](Story& s, uint32_t) {
+// keeps it. The generator's graph is used later. `evaluates`: and a validation keeps its graph
+// until the next one.
+Trace adversaries(bool evaluates) {
+  return Trace([=](Story& s, uint32_t) {
     const auto pass = [&](const std::string& line, int blocks) {
       std::vector<uint64_t> made;
       for (int i = 0; i < blocks; ++i) made.push_back(s.alloc(4 * kMiB, s.forward(i, line)));
@@ -219,7 +220,13 @@ TEST(Phases, APassWhoseGradientIsDifferentiatedTrains) {
       for (int i = 0; i < blocks; ++i) s.alloc(3 * kMiB, 0);
     };
     for (int i = 0; i < 6; ++i) s.alloc(2 * kMiB, s.setup());
+    std::vector<uint64_t> evaluated;
     for (int step = 0; step < 8; ++step) {
+      if (evaluates && step % 2 == 1) {
+        std::vector<uint64_t> graph = pass("evaluate gan.py:95", 6);
+        for (const uint64_t block : evaluated) s.free(block);
+        evaluated = std::move(graph);
+      }
       const std::vector<uint64_t> generated = pass("train gan.py:69", 5);
       pass("penalty gan.py:56", 6);
       differentiate(6);
@@ -237,8 +244,14 @@ TEST(Phases, APassWhoseGradientIsDifferentiatedTrains) {
     }
     s.run_out(uint64_t{1} << 34, 0, s.forward(1, "train gan.py:69"));
   });
-  EXPECT_TRUE(phases_of(trace, PhaseKind::kValidation).empty());
-  EXPECT_TRUE(phases_of(trace, PhaseKind::kForwardOnly).empty());
+}
+
+TEST(Phases, APassWhoseGradientIsDifferentiatedTrains) {
+  for (const bool evaluates : {false, true}) {
+    const Trace trace = adversaries(evaluates);
+    EXPECT_EQ(phases_of(trace, PhaseKind::kValidation).size(), evaluates ? 4U : 0U);
+    EXPECT_TRUE(phases_of(trace, PhaseKind::kForwardOnly).empty());
+  }
 }
 
 TEST(Phases, SavingIsFoundByItsStack) {
