@@ -127,22 +127,42 @@ bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-// Whether a word of a name, as in "run_test" or "Trainer.test_step", is this one.
-bool has_word(std::string_view name, std::string_view word) {
-  for (size_t at = name.find(word); at != name.npos; at = name.find(word, at + 1)) {
+bool is_letter(char c) {
+  return std::isalpha(static_cast<unsigned char>(c)) != 0;
+}
+bool is_capital(char c) {
+  return std::isupper(static_cast<unsigned char>(c)) != 0;
+}
+char small(char c) {
+  return static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+}
+
+// Whether a word of a name, as in "run_test", "Trainer.test_step" or "runTest", is this one or, if
+// it need not be whole, begins with it.
+bool has_word(std::string_view name, std::string_view word, bool whole) {
+  const auto begins = [&](size_t at) {
+    return at == 0 || !is_letter(name[at - 1]) ||
+           (is_capital(name[at]) && !is_capital(name[at - 1]));
+  };
+  const auto same = [](char a, char b) { return small(a) == b; };
+  for (size_t at = 0; at + word.size() <= name.size(); ++at) {
+    const std::string_view found = name.substr(at, word.size());
+    if (!begins(at) || !std::equal(found.begin(), found.end(), word.begin(), same)) continue;
     const size_t after = at + word.size();
-    const bool begins = at == 0 || std::isalpha(static_cast<unsigned char>(name[at - 1])) == 0;
-    const bool ends =
-        after == name.size() || std::isalpha(static_cast<unsigned char>(name[after])) == 0;
-    if (begins && ends) return true;
+    if (!whole || after == name.size() || !is_letter(name[after]) || is_capital(name[after])) {
+      return true;
+    }
   }
   return false;
 }
 
 bool evaluates(std::string_view function) {
-  return contains(function, "valid") || contains(function, "eval") ||
-         contains(function, "accuracy") || contains(function, "metric") ||
-         has_word(function, "val") || has_word(function, "test");
+  // A class may be named after any of these, as one that learns a metric.
+  const std::string_view own = function.substr(function.rfind('.') + 1);
+  return has_word(function, "valid", false) || has_word(function, "eval", false) ||
+         has_word(own, "accuracy", false) || has_word(own, "metric", true) ||
+         has_word(own, "metrics", true) || has_word(function, "val", true) ||
+         has_word(function, "test", true);
 }
 
 // Rollouts of reinforcement learning, or samples that a training run makes now and then.
@@ -155,7 +175,8 @@ bool generates(std::string_view function) {
 class Purposes {
  public:
   explicit Purposes(const Dictionary& names)
-      : evaluate_(stacks_with(names, [&](const Frame& f) { return evaluates(lower(names, f)); })),
+      : evaluate_(stacks_with(names,
+                              [&](const Frame& f) { return evaluates(names.string(f.function)); })),
         generate_(stacks_with(names, [&](const Frame& f) { return generates(lower(names, f)); })) {}
 
   // A model has functions of any name: only its caller tells that it evaluates.

@@ -164,10 +164,13 @@ TEST(Phases, OnlyANameTellsThatPassesValidate) {
   };
   using Counts = std::array<size_t, 3>;
   for (const char* line : {"validate a.py:30", "Trainer.evaluate a.py:30", "run_test a.py:30",
-                           "test_epoch a.py:30", "val_loop a.py:30", "accuracy a.py:30"}) {
+                           "test_epoch a.py:30", "val_loop a.py:30", "accuracy a.py:30",
+                           "runEval a.py:30", "Evaluator.run a.py:30", "compute_metrics a.py:30"}) {
     EXPECT_EQ(kinds(line), (Counts{3, 0, 0})) << line;
   }
-  for (const char* line : {"collect a.py:30", "latest a.py:30", "interval a.py:30"}) {
+  for (const char* line :
+       {"collect a.py:30", "latest a.py:30", "interval a.py:30", "RetrievalTrainer.keys a.py:30",
+        "invalidate a.py:30", "MetricLearner.encode a.py:30", "asymmetric a.py:30"}) {
     EXPECT_EQ(kinds(line), (Counts{0, 0, 3})) << line;
   }
   EXPECT_EQ(kinds("generate a.py:30"), (Counts{0, 3, 0}));
