@@ -101,6 +101,28 @@ TEST_F(Findings, PicturesShowTheOwnerThatTheFindingIsAbout) {
   ImGui::Render();
 }
 
+// Lighting up a line that holds nothing would leave the whole picture dark.
+TEST_F(Findings, OnlyALineThatHoldsBlocksIsLitUp) {
+  open_file(TIDEMARK_TRACES "/torch/training.tier2.tmk");
+  const auto lit = [&](const std::vector<std::string>& frames) {
+    Finding f;
+    f.id = "eval_keeps_graph";
+    f.pid = model().process_of(model().lanes[0]).info.pid;
+    f.frames = frames;
+    const auto place = place_of(model(), f);
+    ProofView proof(shell_->panels().stack.indexes(), {});
+    ImGui::NewFrame();
+    ImGui::SetNextWindowSize({600, 200});
+    ImGui::Begin("proof");
+    proof.draw(model(), f, *place, true);
+    ImGui::End();
+    ImGui::Render();
+    return read_window("proof").find("bright:") != std::string::npos;
+  };
+  EXPECT_TRUE(lit(model().report_of(model().lanes[0])->stacks.front().frames));
+  EXPECT_FALSE(lit({"score serve.py:76"}));
+}
+
 TEST_F(Findings, ALaneEndsWithTheRecordingOfItsProcess) {
   open_file(TIDEMARK_TRACES "/all_kinds");
   ASSERT_EQ(model().lanes.size(), 2U);

@@ -23,12 +23,17 @@ bool is_about_ranks(const Finding& finding) {
   return finding.id == "rank_imbalance";
 }
 
-// The line of a request that failed may hold nothing.
-bool holds_much(const Model& model, const Lane& lane, const std::string& line) {
+// Enough to be seen. The line of a request that failed may hold nothing, and that of a pass is the
+// one that calls the model.
+bool holds_blocks(const Model& model, const Lane& lane, const std::string& line) {
+  constexpr uint64_t kSeenPart = 64;
   const DeviceReport* device = model.report_of(lane);
-  return device != nullptr &&
-         std::any_of(device->stacks.begin(), device->stacks.end(),
-                     [&](const StackShare& s) { return headline_of(s.frames) == line; });
+  if (device == nullptr) return false;
+  uint64_t bytes = 0;
+  for (const StackShare& s : device->stacks) {
+    if (headline_of(s.frames) == line) bytes += s.bytes;
+  }
+  return bytes > device->allocated_peak.bytes / kSeenPart;
 }
 
 StackBy bands_for(const Model& model, const Lane& lane, const Finding& finding,
@@ -36,8 +41,7 @@ StackBy bands_for(const Model& model, const Lane& lane, const Finding& finding,
   StackBy by = StackBy::kCategory;
   if (place.by == ShownBy::kMap && !place.colour) {
     by = StackBy::kSegment;  // about holes and pools
-  } else if (!finding.frames.empty() &&
-             (!place.oom || holds_much(model, lane, headline_of(finding.frames)))) {
+  } else if (!finding.frames.empty() && holds_blocks(model, lane, headline_of(finding.frames))) {
     by = StackBy::kLine;
   }
   return has_stack_way(model, lane, by) ? by : StackBy::kBlock;
