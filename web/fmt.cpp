@@ -1,5 +1,5 @@
-// fmt's functions that are not templates. Compiled once: with FMT_HEADER_ONLY every file takes twice
-// as long. The same instantiations as in fmt's src/format.cc (version 9).
+// fmt's functions that are not templates. Compiled once: with FMT_HEADER_ONLY every file takes
+// twice as long. The same instantiations as in fmt's src/format.cc (versions 9 and 10).
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE
@@ -12,8 +12,12 @@ template FMT_API auto locale_ref::get<std::locale>() const -> std::locale;
 template FMT_API auto thousands_sep_impl(locale_ref) -> thousands_sep_result<char>;
 template FMT_API auto decimal_point_impl(locale_ref) -> char;
 template FMT_API void buffer<char>::append(const char*, const char*);
-template FMT_API void vformat_to(buffer<char>&, string_view,
-                                 basic_format_args<FMT_BUFFER_CONTEXT(char)>, locale_ref);
+#if FMT_VERSION >= 100000
+using Arguments = format_args;
+#else
+using Arguments = basic_format_args<FMT_BUFFER_CONTEXT(char)>;
+#endif
+template FMT_API void vformat_to(buffer<char>&, string_view, Arguments, locale_ref);
 
 }  // namespace detail
 FMT_END_NAMESPACE
