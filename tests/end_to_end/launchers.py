@@ -105,7 +105,9 @@ def run_mpirun(job, _):
         return SKIPPED
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                        OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_plm="isolated",
-                       OMPI_MCA_btl="self,vader", **job.environment)
+                       OMPI_MCA_btl="self,vader",
+                       PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe",  # Open MPI 5
+                       **job.environment)
     done = subprocess.run(["mpirun", "-n", str(RANKS), job.tidemark, "run", "-q", "-o", job.out,
                            "--", *job.program], env=environment, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, timeout=120)
