@@ -232,10 +232,8 @@ void Shell::handle_keys() {
   if (dialogs_.open.ahead.takes_keys() || searching || searching_stack) return;
   if (ImGui::GetIO().WantTextInput) return;
   if (model_ != nullptr && pressed(Command::kSearch)) {
-    search.ask();
+    search.ask(ImGuiKey_Slash);
     selection_.requests.panel = in_stack ? StackPanel::kTitle : TimelinePanel::kTitle;
-    ImVector<ImWchar>& typed = ImGui::GetIO().InputQueueCharacters;
-    if (!typed.empty()) typed.erase(typed.begin());
     search.takes_keys();
     return;
   }

@@ -13,8 +13,9 @@ constexpr int kFramesBetween = 5;
 
 }  // namespace
 
-void TypedAhead::ask() {
+void TypedAhead::ask(ImGuiKey by) {
   frames_left_ = kFramesForFocus;
+  asked_by_ = by;
   held_.clear();
 }
 
@@ -28,6 +29,11 @@ void TypedAhead::after_field() {
 
 bool TypedAhead::takes_keys() {
   ImVector<ImWchar>& typed = ImGui::GetIO().InputQueueCharacters;
+  if (asked_by_ != ImGuiKey_None) {
+    const bool came = !typed.empty();
+    if (came) typed.erase(typed.begin());
+    if (came || !ImGui::IsKeyDown(asked_by_)) asked_by_ = ImGuiKey_None;
+  }
   if (frames_left_ > 0) {
     --frames_left_;
     if (pressed(Command::kClear)) frames_left_ = 0;

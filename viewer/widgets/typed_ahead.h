@@ -8,8 +8,9 @@ namespace tidemark::view {
 
 class TypedAhead {
  public:
-  // The field should get the focus.
-  void ask();
+  // The field should get the focus. by: the key that wants it, if that types a character: this one is
+  // no part of the text. It may come some frames after the key went down, but before the key is up.
+  void ask(ImGuiKey by = ImGuiKey_None);
   // Right before the field is drawn, and right after it.
   void before_field();
   void after_field();
@@ -18,6 +19,7 @@ class TypedAhead {
 
  private:
   int frames_left_ = 0;  // for the field to get the focus; 0: it is not waiting
+  ImGuiKey asked_by_ = ImGuiKey_None;  // its character is still to come
   ImVector<ImWchar> held_;
 };
 

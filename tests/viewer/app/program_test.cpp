@@ -373,6 +373,23 @@ TEST_F(Program, NothingTypedIntoTheSearchIsLost) {
   EXPECT_EQ(selection().highlights.search, "next");
 }
 
+// A mouse that moves, or a page that sends keys and text apart, gives them to different frames.
+TEST_F(Program, TheKeyOfTheSearchIsNoPartOfIt) {
+  open();
+  ImGuiIO& io = ImGui::GetIO();
+  for (const int frames_between : {1, 3, 30}) {
+    io.AddKeyEvent(ImGuiKey_Slash, true);
+    frame(frames_between);
+    io.AddInputCharacter('/');
+    io.AddKeyEvent(ImGuiKey_Slash, false);
+    type("conv");
+    frame(60);
+    EXPECT_EQ(selection().highlights.search, "conv") << frames_between;
+    key(ImGuiKey_Escape);
+    frame(2);
+  }
+}
+
 TEST_F(Program, NothingTypedAheadOfTheFileDialogIsLost) {
   open();
   shell_->dialogs().ask_for_file(false);
