@@ -58,7 +58,8 @@ struct Operation {
   uint32_t stack = 0;
   std::vector<uint32_t> stacks;
   size_t named = 0;                    // stacks outside the backward pass
-  std::unordered_set<uint64_t> sizes;  // of its largest results in each step
+  bool converted = false;              // one result, and the same in another precision
+  std::unordered_set<uint64_t> sizes;  // of its lines' results, wherever they ran
 
   bool has_size(uint64_t block_bytes) const {
     return of_one_shape(block_bytes, largest_bytes) ||
@@ -66,7 +67,7 @@ struct Operation {
   }
 };
 
-enum class Remedy : uint8_t { kSplit, kLoss, kAttention, kOneHot, kAutotuning };
+enum class Remedy : uint8_t { kSplit, kMayAttend, kLoss, kAttention, kOneHot, kAutotuning };
 
 // Where torch.compile and Triton try kernels, with copies of what these work on.
 bool is_of_autotuning(std::string_view file) {
@@ -85,12 +86,13 @@ std::string in_lower_case(std::string_view text) {
 }
 
 // What the frames of an operation call themselves, in PyTorch's words. A softmax is of attention
-// inside a layer of the program; outside, and in a loss, it is one over classes.
-Remedy remedy_for(const Dictionary& names, const std::vector<uint32_t>& stacks) {
+// inside a layer of the program; outside, and in a loss, it is one over classes. A result that the
+// model itself converts, outside its layers, is its output.
+Remedy remedy_for(const Dictionary& names, const Operation& o) {
   Remedy remedy = Remedy::kSplit;
-  for (const uint32_t stack : stacks) {
+  for (const uint32_t stack : o.stacks) {
     bool softmax = false;
-    bool layer = false;
+    uint32_t layers = 0;  // one in the other
     bool loss = false;
     for (const uint32_t frame : names.frames_of(stack)) {
       const Frame& f = names.frame(frame);
@@ -109,18 +111,20 @@ Remedy remedy_for(const Dictionary& names, const std::vector<uint32_t>& stacks) 
       // The program's own functions may be named after a loss.
       const bool own = file.ends_with(".py") && file.find("torch/") == file.npos;
       softmax |= has("softmax") && !own;
-      layer |= has("forward") && own;
+      layers += has("forward") && own ? 1U : 0U;
       loss |= own &&
               (has("loss") || has("criterion") ||
                in_lower_case(file.substr(file.rfind('/') + 1)).find("loss") != std::string::npos);
     }
-    if (softmax && layer && !loss) remedy = Remedy::kAttention;
+    if (loss || layers == 0 || remedy == Remedy::kAttention) continue;
+    if (softmax) remedy = Remedy::kAttention;
+    if (!softmax && (layers > 1 || !o.converted)) remedy = Remedy::kMayAttend;
   }
   return remedy;
 }
 
 // `trains`: what is computed in parts must not be kept for the backward pass.
-std::string text_of(Remedy remedy, bool trains) {
+std::string text_of(Remedy remedy, bool trains, bool of_output) {
   switch (remedy) {
     case Remedy::kLoss:
       return fmt::format(
@@ -135,13 +139,19 @@ std::string text_of(Remedy remedy, bool trains) {
     case Remedy::kAutotuning:
       return "kernels are tried here once, with buffers of their own: keep what was found "
              "(TORCHINDUCTOR_CACHE_DIR on a disk that stays), or compile without max-autotune";
+    case Remedy::kMayAttend:
     case Remedy::kSplit:
       break;
   }
-  return fmt::format(
-      "compute this in parts{}; for attention scores (a softmax of q @ k.T), "
-      "torch.nn.functional.scaled_dot_product_attention does not build the whole tensor",
-      trains ? " (each under torch.utils.checkpoint)" : "");
+  std::string text = "compute this in parts";
+  if (trains) text += " (each under torch.utils.checkpoint)";
+  if (remedy == Remedy::kMayAttend) {
+    text +=
+        "; for attention scores (a softmax of q @ k.T), "
+        "torch.nn.functional.scaled_dot_product_attention does not build the whole tensor";
+  }
+  if (of_output) text += ", or only for the positions that are used (of logits, often the last)";
+  return text;
 }
 
 // What the backward pass computes in the same shape belongs to the operations that it goes through.
@@ -356,6 +366,7 @@ class Search {
       (3 * bytes > 2 * found.largest_bytes ? whole : half) += bytes;
       by_stack[failure_->stack] += bytes;
     }
+    found.converted = found.blocks == 2 && whole != 0 && half != 0;
     found.usual_bytes = whole >= half ? found.largest_bytes : found.largest_bytes / 2;
     // A line of the program says more than an operation of the backward pass.
     uint64_t most = 0;
@@ -371,8 +382,8 @@ class Search {
   }
 
   // The early layers of a network are alone when they run: what is alive at the peak says nothing
-  // of the sizes that the program computes otherwise. Where batches differ, the operation's results
-  // have other sizes in other steps.
+  // of the sizes that the program computes otherwise. Where batches or prompts differ, so do the
+  // operation's results.
   void compare(uint32_t instant, Operation& found) const {
     const AllocationColumns& all = d_.model->allocations;
     const size_t at = births_within(*d_.model, 0, instant + 1).end;
@@ -395,7 +406,7 @@ class Search {
       stacks.insert(all.stack(i));
     }
     found.other_stacks = stacks.size();
-    found.sizes = sizes_in_steps(found);
+    found.sizes = sizes_of_results(found);
   }
 
   // A line of the program that computes the operation.
@@ -405,17 +416,11 @@ class Search {
            std::find(found.stacks.begin(), found.stacks.end(), stack) != found.stacks.end();
   }
 
-  // The largest results of its lines in each step, where batches differ.
-  std::unordered_set<uint64_t> sizes_in_steps(const Operation& found) const {
-    const AllocationColumns& all = d_.model->allocations;
-    std::unordered_map<uint32_t, uint64_t> largest;  // by the end of the step
-    for (size_t i = 0; i < all.size(); ++i) {
-      if (!is_named_part(i, found)) continue;
-      uint64_t& bytes = largest[d_.steps.end_of_step(all.birth(i))];
-      bytes = std::max(bytes, all.block_bytes(i));
-    }
+  std::unordered_set<uint64_t> sizes_of_results(const Operation& found) const {
     std::unordered_set<uint64_t> sizes;
-    for (const auto& [end, bytes] : largest) sizes.insert(bytes);
+    for (size_t i = 0; i < d_.model->allocations.size(); ++i) {
+      if (is_named_part(i, found)) sizes.insert(d_.model->allocations.block_bytes(i));
+    }
     return sizes;
   }
 
@@ -551,9 +556,9 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
     const Operation o = search.run();
     const std::optional<UnusualRequest> request = unusual_request(d);
     const bool outlier = is_outlier(o, d) && !is_rebuilt(*d.model, o.stack);
-    const Remedy remedy = outlier ? remedy_for(d.process->names, o.stacks) : Remedy::kSplit;
+    const Remedy remedy = outlier ? remedy_for(d.process->names, o) : Remedy::kSplit;
     const bool unusual = outlier && request && d.roles->caller_of(o.stack) == request->stack;
-    if (!outlier || (unusual && remedy == Remedy::kSplit && is_of_request(o, *request) &&
+    if (!outlier || (unusual && remedy <= Remedy::kMayAttend && is_of_request(o, *request) &&
                      !failed_for_holes(d))) {
       find_unusual_request(d, request, out);
       continue;
@@ -566,7 +571,8 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
     }
     const uint64_t saved = without.saved_bytes();
     if (!o.failed && saved < d.peak_bytes() / 20) continue;  // others are as high
-    const std::string text = text_of(remedy, waits_for_backward(d, o, search));
+    const bool of_output = remedy == Remedy::kSplit && o.converted && !d.categories.has_backward;
+    const std::string text = text_of(remedy, waits_for_backward(d, o, search), of_output);
     Finding f = d.finding("one_operation_peak", severity_of(d, o),
                           fmt::format("{} {} of the peak: {}", subject_of(o, remedy),
                                       percent_text(o.bytes, o.all_bytes), blocks_text(o)));

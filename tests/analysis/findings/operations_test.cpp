@@ -563,5 +563,56 @@ TEST(Operations, CachesThatAreCopiedBetweenPasses) {
   EXPECT_EQ(search(false).finding("one_operation_peak").id, "one_operation_peak");
 }
 
+// A decoder that computes logits for each position of a prompt and converts them: in every request,
+// whatever the length, and without steps that could be told apart.
+Trace decodes(bool all_positions, const Frames& layers = {}) {
+  return Trace([=](Story& s, uint32_t) {
+    const auto in_model = [&](int line, int caller) {
+      Frames frames = layers;
+      frames.push_back("CachedLM.forward serve.py:" + std::to_string(line));
+      frames.push_back("_call_impl torch/nn/modules/module.py:1");
+      frames.push_back("generate serve.py:" + std::to_string(caller));
+      return s.stack(frames);
+    };
+    for (int i = 0; i < 10; ++i) s.alloc(20 * kMiB, s.setup());
+    const auto pass = [&](uint64_t tokens, int caller) {
+      for (int i = 0; i < 12; ++i) {
+        const uint64_t query = s.alloc(tokens * 4096, in_model(20 + i % 6, caller));
+        s.free(s.alloc(tokens * 4096, in_model(30 + i % 6, caller)));
+        s.free(query);
+      }
+      const uint64_t positions = all_positions ? tokens : 1;
+      const uint64_t logits = s.alloc(positions * 128000, in_model(53, caller));
+      const uint64_t converted = s.alloc(positions * 256000, in_model(54, caller));
+      s.free(logits);
+      s.free(converted);
+    };
+    for (const uint64_t length : {6000U, 8000U, 7600U}) {
+      pass(length, 76);
+      pass(length, 77);
+      for (int i = 0; i < 40 + static_cast<int>(length % 7); ++i) pass(i % 2 == 0 ? 1 : 5, 81);
+    }
+  });
+}
+
+TEST(Operations, LogitsOfAllPositionsOfEveryPrompt) {
+  const auto peak = [](const Trace& trace) {
+    return trace.model().processes[0].framework[0].allocated_peak.bytes;
+  };
+  const Trace all = decodes(true);
+  const Finding f = all.finding("one_operation_peak");
+  ASSERT_FALSE(f.advice.empty());
+  EXPECT_NEAR(static_cast<double>(f.advice[0].saves_bytes),
+              static_cast<double>(peak(all) - peak(decodes(false))), 2.0 * kMiB);
+  EXPECT_TRUE(f.advice[0].detail.starts_with(
+      "compute this in parts, or only for the positions that are used (of logits, often the last)"))
+      << f.advice[0].detail;
+  EXPECT_EQ(decodes(false).finding("one_operation_peak").id, "");
+  const Trace scores = decodes(true, {"Layer.forward serve.py:30"});
+  ASSERT_FALSE(scores.finding("one_operation_peak").advice.empty());
+  EXPECT_NE(scores.finding("one_operation_peak").advice[0].detail.find("attention"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace tidemark
