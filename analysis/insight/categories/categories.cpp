@@ -567,8 +567,10 @@ class Categorizer {
   Guess user(const Allocation& a) {
     if (is_kv_cache(a)) return {Category::kKvCache, 6};
     if ((!known_.set_up.empty() && is_set_up(a)) || cache_.copies_model(a)) return {};
+    if (!out_.has_backward && cache_.may_be_data(a)) return {};
     const bool feeds = meets(a, next_forward_) && next_forward_ < next_backward_;
-    const bool listed = !meets(a, next_backward_) && rounds_[a.stack].are_kept();
+    const bool listed =
+        !meets(a, next_backward_) && (rounds_[a.stack].are_kept() || cache_.collects(a));
     if (is_collection(ends_of(a.stack))) return {};
     if (feeds && !listed && !outlives_step(a)) return {Category::kInput, 7};
     if (meets(a, next_backward_) && !outlives_step(a)) return {Category::kActivation, 7};

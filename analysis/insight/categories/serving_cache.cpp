@@ -69,6 +69,9 @@ void ServingCache::find_kept(const std::unordered_set<uint64_t>& parameter_sizes
       noted[kind] = true;
       kept_sizes.insert(a.asked_bytes());
     }
+    if (role == StackRole::kUser && pass == 0 && is_kept_to_end(a)) {
+      ++first_buffers_[a.asked_bytes()];
+    }
     if (role == StackRole::kUser && parameter_sizes.contains(a.asked_bytes())) {
       auto& sizes = copied[a.stack];
       sizes.insert(a.asked_bytes());
@@ -146,8 +149,8 @@ bool ServingCache::is_before_concatenation(const Allocation& a) const {
 }
 
 // What lines of the program keep over several passes, and is no cache: a list that grows by a block
-// in each of them and is never cleared, and a queue, whose oldest blocks go while younger ones
-// wait.
+// in each of them and is never cleared, or when the last one is there, and a queue, whose oldest
+// blocks go while younger ones wait.
 void ServingCache::find_lists() {
   constexpr size_t kLeastPasses = 3;
   std::unordered_map<uint32_t, std::vector<uint32_t>> by_stack;  // rows
@@ -163,6 +166,8 @@ void ServingCache::find_lists() {
     size_t last_pass = SIZE_MAX;
     size_t freed = 0;  // after several passes
     size_t overtaken = 0;
+    size_t collected = 0;
+    Collection collection;
     for (size_t row = 0; row < rows.size(); ++row) {
       const uint32_t birth = allocations.birth(rows[row]);
       const uint32_t release = allocations.release(rows[row]);
@@ -171,9 +176,17 @@ void ServingCache::find_lists() {
       if (release > last_birth || passes_in(birth, release) < kLeastPasses) continue;
       ++freed;
       overtaken += is_overtaken(row, rows) ? 1U : 0U;
+      if (const size_t end = passes_until(release); end != collection.end) {
+        collected += collection.size();
+        collection = {pass, pass, 0, end};
+      }
+      collection.last = pass;
+      ++collection.blocks;
     }
+    collected += collection.size();
+    if (2 * collected > freed) collecting_.insert(stack);
     const bool never = freed == 0 && passes >= kLeastPasses && rows.size() < 2 * passes;
-    if (never || 2 * overtaken > freed) lists_.insert(stack);
+    if (never || 2 * overtaken > freed || 2 * collected > freed) lists_.insert(stack);
   }
 }
 
@@ -262,6 +275,23 @@ size_t ServingCache::passes_in(uint32_t birth, uint32_t release) const {
   return release <= birth ? 0 : passes_until(release - 1) - passes_until(birth);
 }
 
+// A request takes its buffers from those that were there before the first pass, as from a pool.
+// There are several of a size, of keys and of values; a single one may as well be data, unless
+// passes are known to follow each other within a request.
+bool ServingCache::is_of_pool(const Allocation& a) const {
+  if (a.birth >= passes_.front() || !is_kept_to_end(a)) return true;
+  const auto alike = first_buffers_.find(a.asked_bytes());
+  return !stays(a) && (steps_.count() != 0 || (alike != first_buffers_.end() && alike->second > 1));
+}
+
+bool ServingCache::may_be_data(const Allocation& a) const {
+  return passes_in(a.birth, a.release) >= 3 && !is_of_pool(a);
+}
+
+bool ServingCache::is_kept_to_end(const Allocation& a) const {
+  return a.release > model_.allocations.birth(model_.allocations.size() - 1);
+}
+
 bool ServingCache::holds(const Allocation& a, uint32_t pass_end, bool kept_long) const {
   // A cache that is concatenated anew with every token has a block for no longer than that.
   constexpr uint32_t kBrief = 8;  // events
@@ -281,8 +311,7 @@ bool ServingCache::holds(const Allocation& a, uint32_t pass_end, bool kept_long)
   const uint32_t requests = std::max<uint32_t>(steps_.count(), 1);
   if (passes_.size() < size_t{3} * requests) return false;
   if (roles_.of(a.stack) == StackRole::kUser) {
-    const bool weight = stays(a) && a.birth < passes_.front();
-    return !weight && !copies_model(a) && !lists_.contains(a.stack) &&
+    return is_of_pool(a) && !copies_model(a) && !lists_.contains(a.stack) &&
            a.block_bytes > kSmallBytes && passes_in(a.birth, a.release) >= 3;
   }
   // No pass follows the last token of a request.

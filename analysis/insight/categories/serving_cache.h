@@ -33,6 +33,10 @@ class ServingCache {
   bool holds(const Allocation& a, uint32_t pass_end, bool kept_long) const;
   // A line of the program keeps blocks of the sizes of several parameters: no keys and values.
   bool copies_model(const Allocation& a) const { return copies_.contains(a.stack); }
+  // A line of the program has it from before the first pass to the end, through several of them.
+  bool may_be_data(const Allocation& a) const;
+  // A line of the program keeps a result of each pass until the last one is there.
+  bool collects(const Allocation& a) const { return collecting_.contains(a.stack); }
 
  private:
   void index_passes();
@@ -45,6 +49,8 @@ class ServingCache {
   void find_concatenations();
   void find_lists();
   void find_copies();
+  bool is_of_pool(const Allocation& a) const;
+  bool is_kept_to_end(const Allocation& a) const;
   bool is_overtaken(size_t row, const std::vector<uint32_t>& rows) const;
   bool is_before_concatenation(const Allocation& a) const;
 
@@ -65,6 +71,22 @@ class ServingCache {
   };
   std::vector<Beginning> beginnings_;   // in order
   std::unordered_set<uint32_t> lists_;  // stacks of lists and queues
+  // Blocks of a line that are freed together after several passes.
+  struct Collection {
+    size_t first = 0;  // the passes before the first one and before the last one
+    size_t last = 0;
+    size_t blocks = 0;
+    size_t end = SIZE_MAX;  // the passes begun when they are freed
+    // One of nearly every pass, freed soon after the last one. Buffers of requests are used then.
+    size_t size() const {
+      const bool grows = blocks <= last - first + 1 && last - first + 1 < 2 * blocks;
+      return grows && blocks > 2 * (end - last) ? blocks : 0;
+    }
+  };
+  std::unordered_set<uint32_t> collecting_;  // stacks of lists that are cleared at the end
+  // By requested bytes: blocks that lines of the program have from before the first pass to the
+  // end.
+  std::unordered_map<uint64_t, uint32_t> first_buffers_;
   // Of a cache that is copied between two passes of a request, as a beam search reorders it.
   std::unordered_set<uint32_t> copying_;  // stacks
   std::unordered_set<uint64_t> copied_;   // requested bytes

@@ -190,6 +190,77 @@ TEST(ServingCache, LogitsOfPromptsAreNone) {
   EXPECT_NE(bytes_at(trace, "forward model.py:12", Category::kKvCache), 0U);
 }
 
+// Images whose steps of denoising are kept and stacked at the end. `together`: requests whose
+// buffers are filled one after the other, before all of them are decoded.
+Trace denoises(int steps, bool together, int images = 8) {
+  return Trace([=](Story& s, uint32_t) {
+    for (int i = 0; i < 6; ++i) s.alloc(20 * kMiB, s.setup());
+    const auto pass = [&](const std::string& line) {
+      for (int layer = 0; layer < 4; ++layer) s.free(s.alloc(4 * kMiB, s.forward(layer, line)));
+    };
+    const auto line = [&](int number) {
+      return s.stack({"run serve.py:" + std::to_string(number), "main serve.py:90"});
+    };
+    for (int image = 0; image < images; ++image) {
+      uint64_t noise = s.alloc(3 * kMiB, s.stack({"main serve.py:89"}));
+      std::vector<uint64_t> frames;
+      for (int i = 0; i < steps; ++i) {
+        pass("run serve.py:67");
+        const uint64_t scaled = s.alloc(3 * kMiB, line(69));
+        frames.push_back(s.alloc(3 * kMiB, line(69)));
+        s.free(scaled);
+        const uint64_t next = s.alloc(3 * kMiB, line(73));
+        s.free(noise);
+        noise = next;
+      }
+      for (int i = 0; i < 3 * steps && together; ++i) {
+        pass("run serve.py:71");
+        s.free(s.alloc(4096, line(72)));
+      }
+      const uint64_t all = s.alloc(frames.size() * 3 * kMiB, line(74));
+      for (const uint64_t frame : frames) s.free(frame);
+      s.free(noise);
+      s.free(all);
+    }
+  });
+}
+
+TEST(ServingCache, ResultsOfEachPassThatAreStackedAreNone) {
+  for (const int steps : {10, 25, 60}) {
+    for (const int images : {2, 8}) {
+      const Trace trace = denoises(steps, false, images);
+      for (const Category category : {Category::kKvCache, Category::kInput}) {
+        EXPECT_EQ(bytes_at(trace, "run serve.py:69", category), 0U) << steps << " " << images;
+      }
+    }
+    EXPECT_NE(bytes_at(denoises(steps, true), "run serve.py:69", Category::kKvCache), 0U);
+  }
+}
+
+// What a server makes at its start: pools for keys and values, or the data that it searches.
+TEST(ServingCache, ASingleBlockFromTheStartMayBeData) {
+  const auto pools = [](int blocks) {
+    const Trace trace([=](Story& s, uint32_t) {
+      for (int i = 0; i < 6; ++i) s.alloc(20 * kMiB, s.setup());
+      std::vector<uint64_t> pool;
+      for (int i = 0; i < blocks; ++i) {
+        pool.push_back(s.alloc(300 * kMiB, s.stack({"__init__ serve.py:38", "main serve.py:80"})));
+      }
+      for (int query = 0; query < 40; ++query) {  // each of another line: there are no steps
+        const std::string line = "ask serve.py:" + std::to_string(50 + query);
+        const uint64_t ids = s.alloc(4096, s.stack({line}));
+        for (int k = 0; k < 4; ++k) s.free(s.alloc(4 * kMiB, s.forward(k, line)));
+        s.free(ids);
+      }
+      for (const uint64_t block : pool) s.free(block);
+    });
+    EXPECT_EQ(bytes_at(trace, "__init__ serve.py:38", Category::kInput), 0U);
+    return bytes_at(trace, "__init__ serve.py:38", Category::kKvCache);
+  };
+  EXPECT_EQ(pools(1), 0U);
+  EXPECT_EQ(pools(2), 600 * kMiB);
+}
+
 // Requests that wait for their turn, four of them in each batch.
 TEST(ServingCache, AQueueIsNone) {
   const Trace trace([](Story& s, uint32_t) {
