@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "analysis/history/rehearsal.h"
-#include "analysis/load/double_precision.h"
+#include "analysis/load/number_width.h"
 #include "analysis/wording.h"
 #include "proto/base/in_parallel.h"
 

@@ -78,6 +78,7 @@ std::optional<PlanChange> cheapest_fit(const Planner& planner, const PlanChange&
     PlanChange change;
   };
   std::vector<Candidate> candidates;
+  const bool computes_in_16 = recorded_widths(planner.program()).computes_in_16();
   const bool optimizes = planner.program().has_optimizer();
   for (unsigned set = 0; set < 8; ++set) {
     for (int optimizer = 0; optimizer < (optimizes ? 3 : 1); ++optimizer) {
@@ -95,8 +96,7 @@ std::optional<PlanChange> cheapest_fit(const Planner& planner, const PlanChange&
           c.cost += 12;
         }
         if ((set & 4) != 0) {
-          if (change.precision != PlanPrecision::kRecorded || planner.program().autocasts())
-            continue;
+          if (change.precision != PlanPrecision::kRecorded || computes_in_16) continue;
           c.change.precision = PlanPrecision::kHalf;
           c.cost += 25;
         }

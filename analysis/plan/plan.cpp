@@ -6,7 +6,7 @@
 #include <map>
 
 #include "analysis/insight/card/limit.h"
-#include "analysis/load/double_precision.h"
+#include "analysis/load/number_width.h"
 #include "analysis/whatif/context_size.h"
 #include "analysis/wording.h"
 
@@ -224,11 +224,12 @@ Result<PlanOutcome> Planner::plan(const PlanChange& change) const {
       });
   out.curve = watch.take();
   out.low_reserved = out.high_reserved = out.likely.reserved_peak;
-  const bool unsure =
-      std::any_of(laws_.begin(), laws_.end(), [](const SizeLaw& l) { return !l.certain(); });
+  const std::vector<uint64_t> sizes = planned_sizes(program_, laws_, change, Estimate::kLikely);
   for (const Estimate estimate : {Estimate::kLow, Estimate::kHigh}) {
-    if (!unsure || (change.batch == 1 && change.seq == 1)) break;
-    const Result<PlannedRun> other = run_of(change, estimate);
+    std::vector<uint64_t> others = planned_sizes(program_, laws_, change, estimate);
+    if (others == sizes) continue;
+    const Result<PlannedRun> other =
+        planned_run(program_, whatif_.log(), change, std::move(others));
     if (!other) return other.error();
     const uint64_t reserved =
         whatif_.replay(settings, other->blocks, other->requests, 0).reserved_peak;
@@ -291,6 +292,46 @@ void Planner::add_composition(const PlannedRun& run, PlanOutcome& out) const {
   }
 }
 
+void Planner::state_precision(PlanPrecision precision, std::vector<std::string>& out) const {
+  if (precision == PlanPrecision::kRecorded) return;
+  const RecordedWidths widths = recorded_widths(program_);
+  const bool in_float64 = computes_in_float64(program_.process().names);
+  const bool half = precision == PlanPrecision::kHalf;
+  if (half && widths.all_in_16()) {
+    out.push_back(
+        "the recorded program computes in 16 bits, as the names of its kernels tell: its weights "
+        "and activations are taken to have 16 bits already, and nothing changes");
+  } else if (half && widths.autocasts) {
+    out.push_back(
+        "the recorded program used autocast: with a model in 16 bits, weights, gradients and "
+        "optimizer states halve, and the casts of weights go");
+  } else if (half) {
+    out.push_back(fmt::format(
+        "the model and its inputs are converted to 16 bits: weights, gradients, optimizer states "
+        "and activations {}. Other data that the program keeps through all steps stays as it is, "
+        "except copies of weights",
+        in_float64 ? "take a quarter; the recorded ones have 64 bits, as the kernels of matrix "
+                     "products tell"
+        : widths.unsure()
+            ? "halve where they have 32 bits. Kernels of the recording compute in 16 bits, too, "
+              "and not of all tensors is known which they have: the range is from all to none of "
+              "those"
+            : "halve; the recorded ones are taken to have 32 bits"));
+  } else if (in_float64) {
+    out.push_back(
+        "the recorded program computes in 64 bits, as the kernels of its matrix products tell, and "
+        "autocast leaves such numbers as they are: convert the model and its inputs to 32 bits "
+        "first");
+  } else if (widths.computes_in_16()) {
+    out.push_back("the recorded program computes in 16 bits already: autocast changes nothing");
+  } else {
+    out.push_back(
+        "autocast: results of matrix products, convolutions and activation functions halve; "
+        "weights, optimizer states, normalizations and sums keep 32 bits. Copies of weights are "
+        "not counted");
+  }
+}
+
 void Planner::state_assumptions(const PlanChange& change, std::vector<std::string>& out) const {
   const bool grows = change.batch != 1 || change.seq != 1;
   if (grows && learnt_.ratio != 1) {
@@ -315,30 +356,7 @@ void Planner::state_assumptions(const PlanChange& change, std::vector<std::strin
                       : "what grows with the batch grows with the sequence; no attention "
                         "matrices were found, which would grow with its square");
   }
-  const bool in_float64 = computes_in_float64(program_.process().names);
-  if (change.precision == PlanPrecision::kHalf) {
-    out.push_back(
-        program_.autocasts()
-            ? "the recorded program used autocast: with a model in 16 bits, weights, gradients and "
-              "optimizer states halve, and the casts of weights go"
-            : fmt::format(
-                  "the model and its inputs are converted to 16 bits: weights, gradients, "
-                  "optimizer states and activations {}. Other data that the program keeps through "
-                  "all steps stays as it is",
-                  in_float64 ? "take a quarter; the recorded ones have 64 bits, as the kernels of "
-                               "matrix products tell"
-                             : "halve; the recorded ones are taken to have 32 bits"));
-  } else if (change.precision == PlanPrecision::kAutocast && in_float64) {
-    out.push_back(
-        "the recorded program computes in 64 bits, as the kernels of its matrix products tell, and "
-        "autocast leaves such numbers as they are: convert the model and its inputs to 32 bits "
-        "first");
-  } else if (change.precision == PlanPrecision::kAutocast) {
-    out.push_back(
-        "autocast: results of matrix products, convolutions and activation functions halve; "
-        "weights, optimizer states, normalizations and sums keep 32 bits. Copies of weights are "
-        "not counted");
-  }
+  state_precision(change.precision, out);
   switch (change.optimizer) {
     case PlanOptimizer::kAdamW:
       out.push_back(

@@ -99,6 +99,7 @@ class Planner {
   Result<PlannedRun> run_of(const PlanChange& change, Estimate estimate) const;
   AllocatorSettings settings_of(const PlanChange& change) const;
   void add_composition(const PlannedRun& run, PlanOutcome& out) const;
+  void state_precision(PlanPrecision precision, std::vector<std::string>& out) const;
   void state_assumptions(const PlanChange& change, std::vector<std::string>& out) const;
 
   RecordedProgram program_;

@@ -180,7 +180,9 @@ class RunPlanner {
     const uint32_t at = optimizer_step_after(p_.passes().front());
     for (const uint32_t row : gradients) {
       uint64_t bytes = sizes_[row];
-      if (change_.optimizer == PlanOptimizer::kAdamW8bit) bytes = state_bytes_8bit(bytes);
+      if (change_.optimizer == PlanOptimizer::kAdamW8bit) {
+        bytes = state_bytes_8bit(bytes, planned_weight_bytes(p_, change_));
+      }
       bytes = optimizer_share(bytes);
       for (uint64_t i = 0; i < states; ++i) add_block(at, bytes, Category::kOptimizerState);
     }

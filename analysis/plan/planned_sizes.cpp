@@ -5,8 +5,6 @@
 #include <set>
 #include <string_view>
 
-#include "analysis/load/double_precision.h"
-
 namespace tidemark {
 
 namespace {
@@ -31,21 +29,22 @@ class PlannedSizes {
       : p_(program),
         change_(change),
         in_float64_(change.precision != PlanPrecision::kRecorded &&
-                    computes_in_float64(program.process().names)) {
+                    computes_in_float64(program.process().names)),
+        widths_(recorded_widths(program)) {
     for (size_t i = 0; i < p_.rows(); ++i) {
       embeds_ = embeds_ || contains(p_.operation(i), "mbedding");
     }
     for (const OperationRun& run : p_.runs()) find_integers(run);
     count_states();
     find_casts();
+    if (change.precision != PlanPrecision::kRecorded) find_optimized();
   }
 
   std::vector<uint64_t> run(const SizeLaws& laws, Estimate estimate) {
     std::vector<uint64_t> sizes(p_.rows());
     for (size_t i = 0; i < sizes.size(); ++i) {
       uint64_t bytes = estimated(laws[i], estimate, p_.bytes(i));
-      bytes = in_precision(i, bytes, laws[i]);
-      bytes = with_optimizer(i, bytes);
+      bytes = with_optimizer(i, in_precision(i, bytes, laws[i], estimate));
       sizes[i] = sharded(i, bytes);
     }
     return sizes;
@@ -90,6 +89,14 @@ class PlannedSizes {
            (role == StackRole::kUser || role == StackRole::kData) && is_kept(row) &&
            !p_.is_parameter_size(p_.bytes(row));
   }
+  // Of the sizes of weights or read from a file: copies of weights, which shrink with them, or data
+  // as well.
+  bool may_be_data(size_t row) const {
+    const StackRole role = p_.role(row);
+    return p_.category(row) == Category::kUnknown && is_kept(row) &&
+           (role == StackRole::kLoading ||
+            (role == StackRole::kUser && p_.is_parameter_size(p_.bytes(row))));
+  }
   // For ever, or through all passes.
   bool is_kept(size_t row) const {
     constexpr size_t kSeveral = 3;
@@ -108,18 +115,75 @@ class PlannedSizes {
     return p_.category(row) != Category::kWorkspace && p_.bytes(row) > 8;
   }
 
-  uint64_t in_precision(size_t row, uint64_t bytes, const SizeLaw& law) const {
+  uint64_t in_precision(size_t row, uint64_t bytes, const SizeLaw& law, Estimate estimate) const {
     if (change_.precision == PlanPrecision::kRecorded || law.most != 0 || !is_float(row))
       return bytes;
     const bool weights = is_of_weights(p_.category(row)) || in_optimizer(p_.role(row));
     if (in_float64_) {  // autocast leaves 64-bit numbers as they are
       return change_.precision == PlanPrecision::kHalf ? divided(bytes, 4) : bytes;
     }
-    if (change_.precision == PlanPrecision::kHalf) {
-      if (!p_.autocasts() || weights || in_full_precision(row)) return divided(bytes, 2);
-      return cast_[row] || (law.scaled == 0 && is_cast_of_weight(row)) ? 0 : bytes;
+    if (change_.precision == PlanPrecision::kAutocast) {
+      if (widths_.computes_in_16()) return bytes;
+      return !weights && computes_in_half(row) ? divided(bytes, 2) : bytes;
     }
-    return !weights && computes_in_half(row) ? divided(bytes, 2) : bytes;
+    if (p_.autocasts()) {
+      if (!weights && !in_full_precision(row)) {
+        return cast_[row] || (law.scaled == 0 && is_cast_of_weight(row)) ? 0 : bytes;
+      }
+      const bool open = may_be_data(row) || may_be_16_beside_autocast(row);
+      return open && estimate == Estimate::kHigh ? bytes : divided(bytes, 2);
+    }
+    const NumberWidth width = width_of(row);
+    const bool open = width == NumberWidth::kBoth || may_be_data(row);
+    return width == NumberWidth::k16 || (open && estimate == Estimate::kHigh) ? bytes
+                                                                              : divided(bytes, 2);
+  }
+
+  // kBoth: it may have either. Without kernels, 32 bits are assumed.
+  NumberWidth width_of(size_t row) const {
+    if (widths_.all_in_16()) return NumberWidth::k16;
+    if (widths_.products != NumberWidth::k16 && widths_.products != NumberWidth::kBoth) {
+      return widths_.products;
+    }
+    const Category category = p_.category(row);
+    // A model in 16 bits may have weights for its optimizer in 32 bits.
+    const bool known = widths_.optimized == NumberWidth::k16
+                           ? is_optimized(row) || category == Category::kActivation ||
+                                 p_.role(row) == StackRole::kBackward
+                           : category == Category::kOptimizerState || in_optimizer(p_.role(row));
+    return known && widths_.optimized != NumberWidth::kUnknown ? widths_.optimized
+                                                               : NumberWidth::kBoth;
+  }
+
+  bool is_optimized(size_t row) const {
+    const Category category = p_.category(row);
+    if (category == Category::kParameter) return optimized_sizes_.contains(p_.bytes(row));
+    return is_of_weights(category) || in_optimizer(p_.role(row));
+  }
+
+  // A second model, which is not trained and of whose weights there are no 16-bit copies.
+  bool may_be_16_beside_autocast(size_t row) const {
+    return p_.category(row) == Category::kParameter && !optimized_sizes_.empty() &&
+           !optimized_sizes_.contains(p_.bytes(row)) && !copied_sizes_.contains(p_.bytes(row));
+  }
+
+  // Sizes of which there are no more parameters than gradients of the first backward pass, and
+  // those with copies of half the size in forward passes.
+  void find_optimized() {
+    if (p_.passes().empty()) return;
+    std::map<uint64_t, int64_t> left;
+    const BackwardPass& pass = p_.passes().front();
+    for (size_t i = 0; i < p_.rows(); ++i) {
+      const uint32_t birth = p_.model().allocations.birth(i);
+      if (p_.category(i) == Category::kParameter) --left[p_.bytes(i)];
+      if (p_.category(i) == Category::kGradient && birth >= pass.first && birth < pass.end) {
+        ++left[p_.bytes(i)];
+      }
+      if (p_.role(i) == StackRole::kForward) copied_sizes_.insert(2 * p_.bytes(i));
+    }
+    for (const auto& [bytes, count] : left) {
+      if (count >= 0) optimized_sizes_.insert(bytes);
+    }
   }
 
   bool is_cast_of_weight(size_t row) const {
@@ -202,7 +266,7 @@ class PlannedSizes {
     }
     switch (change_.optimizer) {
       case PlanOptimizer::kAdamW8bit:
-        return state_bytes_8bit(bytes);
+        return state_bytes_8bit(bytes, planned_weight_bytes(p_, change_));
       case PlanOptimizer::kSgd:
         return 0;
       case PlanOptimizer::kSgdMomentum: {
@@ -234,15 +298,31 @@ class PlannedSizes {
   uint64_t states_ = 1;
   bool embeds_ = false;
   bool in_float64_;
+  RecordedWidths widths_;
+  std::set<uint64_t> optimized_sizes_;
+  std::set<uint64_t> copied_sizes_;
 };
 
 }  // namespace
 
-uint64_t state_bytes_8bit(uint64_t float_bytes) {
+RecordedWidths recorded_widths(const RecordedProgram& program) {
+  const ProcessModel& process = program.process();
+  return {width_of_products(process.compute), width_of_optimized(process.names),
+          program.autocasts()};
+}
+
+uint64_t planned_weight_bytes(const RecordedProgram& program, const PlanChange& change) {
+  if (change.precision == PlanPrecision::kHalf) return 2;
+  const RecordedWidths widths = recorded_widths(program);
+  if (widths.all_in_16() || widths.optimized == NumberWidth::k16) return 2;
+  return computes_in_float64(program.process().names) ? 8 : 4;
+}
+
+uint64_t state_bytes_8bit(uint64_t state_bytes, uint64_t number_bytes) {
   constexpr uint64_t kSmallest = 4096;  // numbers
   constexpr uint64_t kPerFactor = 256;
-  const uint64_t numbers = float_bytes / 4;
-  if (numbers < kSmallest) return float_bytes;
+  const uint64_t numbers = state_bytes / number_bytes;
+  if (numbers < kSmallest) return 4 * numbers;
   return numbers + 4 * ((numbers + kPerFactor - 1) / kPerFactor);
 }
 

@@ -48,6 +48,7 @@ struct TransformerShape {
   bool frees_data = false;             // after the last step
   std::string layer_name = "layers.";  // before the number of a layer
   std::string kernel;                  // the name of one; empty: none was recorded
+  std::vector<std::string> kernels;    // more of them
   uint64_t card = uint64_t{16} << 30;
 };
 
@@ -70,11 +71,12 @@ class TransformerRun : private SegmentAddresses {
     writer_.append(d);
     setting("torch", "2.11.0");
     train();
-    if (!s_.kernel.empty()) {
+    if (!s_.kernel.empty()) s_.kernels.push_back(s_.kernel);
+    for (const std::string& kernel : s_.kernels) {
       Kernel k{};
       k.start_ns = now_;
       k.duration_ns = 1000;
-      k.name = names_.string(s_.kernel);
+      k.name = names_.string(kernel);
       writer_.append(k);
     }
     writer_.finish();
@@ -409,9 +411,12 @@ class TransformerRun : private SegmentAddresses {
                                                               : 2;
     for (const Parameter& p : parameters_) {
       for (int i = 0; i < states && !has_states_; ++i) {
-        const uint64_t numbers = p.bytes / 4;
+        const uint64_t numbers = p.bytes / s_.number_bytes;
         const bool bytes = s_.optimizer == Optimizer::kBytes && numbers >= 4096;
-        alloc(bytes ? numbers + 4 * ((numbers + 255) / 256) : p.bytes, in_optimizer("_init_group"));
+        alloc(bytes                               ? numbers + 4 * ((numbers + 255) / 256)
+              : s_.optimizer == Optimizer::kBytes ? 4 * numbers
+                                                  : p.bytes,
+              in_optimizer("_init_group"));
       }
     }
     if (s_.optimizer != Optimizer::kForeach) return;

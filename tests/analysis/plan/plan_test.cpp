@@ -306,6 +306,67 @@ TEST(Plan, ModelsInDoublePrecisionShrinkToAQuarter) {
   }
 }
 
+const char* const kProduct16 = "nvjet_sm90_tst_96x128_64x7_1x2_h_bz_TNN";
+const char* const kProduct32 = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3";
+const std::string kApply = "_ZN2at6native12_GLOBAL__N_125multi_tensor_apply_kernelI";
+const std::string kOptimizer16 =
+    kApply + "PointwiseOpScalarListFunctorIN3c108BFloat16ELi3ELi3ELi0E";
+const std::string kOptimizer32 = kApply + "PointwiseOpScalarListFunctorIfLi3ELi3ELi0E";
+const std::string kStepCount = kApply + "BinaryOpScalarFunctorIfLi1ELi1ELi0EESt4plusIfE";
+
+TransformerShape shape_with(uint64_t number_bytes, std::vector<std::string> kernels) {
+  TransformerShape shape;
+  shape.number_bytes = number_bytes;
+  shape.kernels = std::move(kernels);
+  return shape;
+}
+
+TEST(Plan, ModelsIn16BitsDoNotShrink) {
+  for (const PlanPrecision precision : {PlanPrecision::kHalf, PlanPrecision::kAutocast}) {
+    PlanChange change;
+    change.precision = precision;
+    for (const auto& kernels : std::vector<std::vector<std::string>>{
+             {kProduct16}, {kProduct16, kOptimizer16}, {kProduct16, kOptimizer16, kStepCount}}) {
+      const TransformerRun recorded(shape_with(2, kernels));
+      const PlanOutcome outcome = planned(*planner_of(recorded.process()), change);
+      EXPECT_EQ(outcome.likely.reserved_peak, recorded.reserved_peak());
+      EXPECT_EQ(outcome.low_reserved, outcome.high_reserved);
+      EXPECT_TRUE(says(outcome, "computes in 16 bits"));
+    }
+  }
+  // Where kernels of both kinds ran, the range tells.
+  PlanChange half;
+  half.precision = PlanPrecision::kHalf;
+  for (const auto& kernels : std::vector<std::vector<std::string>>{{kProduct16, kProduct32},
+                                                                   {kProduct16, kOptimizer32}}) {
+    const TransformerRun recorded(shape_with(4, kernels));
+    const PlanOutcome outcome = planned(*planner_of(recorded.process()), half);
+    EXPECT_LT(outcome.likely.reserved_peak, recorded.reserved_peak() * 6 / 10);
+    EXPECT_GT(outcome.high_reserved, recorded.reserved_peak() * 6 / 10);
+  }
+  const TransformerRun single(shape_with(4, {kProduct32, kOptimizer32}));
+  const PlanOutcome outcome = planned(*planner_of(single.process()), half);
+  EXPECT_LT(outcome.likely.reserved_peak, single.reserved_peak() * 6 / 10);
+  EXPECT_EQ(outcome.low_reserved, outcome.high_reserved);
+}
+
+TEST(Plan, EightBitStatesOf16BitOnes) {
+  using Optimizer = TransformerShape::Optimizer;
+  PlanChange change;
+  change.optimizer = PlanOptimizer::kAdamW8bit;
+  TransformerShape half = shape_with(2, {kProduct16, kOptimizer16});
+  TransformerShape bytes = half;
+  bytes.optimizer = Optimizer::kBytes;
+  expect_same(half, bytes, change);
+  half.optimizer = Optimizer::kSgd;
+  expect_same(half, bytes, change);
+  // And of 32-bit ones in a model that is converted.
+  change.precision = PlanPrecision::kHalf;
+  const TransformerRun recorded(TransformerShape{});
+  const PlanOutcome outcome = planned(*planner_of(recorded.process()), change);
+  expect_close(outcome.likely.reserved_peak, TransformerRun(bytes).reserved_peak(), 0.01);
+}
+
 TEST(Plan, OptimizersWithMoreStates) {
   using Optimizer = TransformerShape::Optimizer;
   const std::pair<PlanOptimizer, Optimizer> kinds[] = {
