@@ -137,6 +137,7 @@ Planner::Planner(const ProcessModel& process, const AllocationHistory& model, Wh
     assumes_outside_ = true;
   }
   if (card > outside_bytes_) capacity_ = card - outside_bytes_;
+  keeps_limit_ = refused && options.whatif.card_bytes != 0 && limit.bytes < capacity_;
   if (refused) capacity_ = capacity_ == 0 ? limit.bytes : std::min(capacity_, limit.bytes);
   // A limit of the recorded run holds for another card only as a fraction, which is not known.
   const uint64_t allowed = whatif_.recorded_allowed();
@@ -395,6 +396,11 @@ void Planner::state_assumptions(const PlanChange& change, std::vector<std::strin
   }
   if (!program_.has_optimizer() && !program_.passes().empty()) {
     out.push_back("no step of an optimizer was recorded, so its states may be missing");
+  }
+  if (keeps_limit_) {
+    out.push_back(
+        "the driver refused memory in the recording, on a card of about this size: what it had for "
+        "PyTorch then counts");
   }
   if (assumes_outside_ && !whatif_.assumes_other()) out.push_back(assumed_context_text());
   for (const std::string& note : whatif_.notes()) out.push_back(note);

@@ -112,6 +112,7 @@ class Planner {
   bool steps_vary_ = false;
   uint64_t outside_bytes_ = 0;
   bool assumes_outside_ = false;
+  bool keeps_limit_ = false;  // of the recording, though a card is given
   uint64_t capacity_ = 0;
 };
 

@@ -219,9 +219,6 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
     if (w.assumes_other_ || !outside.is_assumed) w.other_bytes_ = outside.bytes;
     if (w.assumes_other_) w.notes_.push_back(assumed_context_text());
   }
-  if (options.card_bytes != 0 && !model->failures.empty()) {
-    w.notes_.push_back("memory ran out in the recording: its own limit counts, not that of --card");
-  }
   w.recorded_reserved_peak_ = model->reserved_peak.bytes;
   w.recorded_allocated_peak_ = model->allocated_peak.bytes;
   w.is_part_ = model->event_count() > options.most_events;

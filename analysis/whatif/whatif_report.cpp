@@ -125,6 +125,10 @@ Result<WhatIfReport> make_whatif_report(const TraceModel& model, const WhatIfQue
         continue;
       }
       WhatIfDevice d = answer(*whatif, *candidates, question.all);
+      if (question.options.card_bytes != 0 && !framework.failures.empty()) {
+        d.notes.insert(d.notes.begin(),
+                       "memory ran out in the recording: its own limit counts, not that of --card");
+      }
       d.rank = process.info.rank;
       d.device = framework.device;
       if (const Device* card = process.device(framework.device)) {

@@ -103,14 +103,24 @@ class TextPlan : StyledLines {
     }
     std::string text = fmt::format("{}fits, {} left", d.ends_at_error ? "what was recorded " : "",
                                    size_text(d.capacity - p.reserved_peak));
-    if (p.emptied != 0) {
-      text += fmt::format("; the cache is emptied {}, which costs time",
-                          p.emptied == 1 ? "once" : grouped(p.emptied) + " times");
-    }
-    if (o.high_reserved > d.capacity)
-      return paint(text + "; it may not at the end of the range", "33");
+    text += caveats(d, o);
+    if (o.high_reserved > d.capacity) return paint(text, "33");
     if (d.ends_at_error) return paint(text + "; what would have followed is not known", "33");
     return paint(text, "32");
+  }
+
+  // Of a plan that fits.
+  static std::string caveats(const PlanDevice& d, const PlanOutcome& o) {
+    std::string text;
+    if (o.on_card->emptied != 0) {
+      text +=
+          fmt::format("; the cache is emptied {}, which costs time",
+                      o.on_card->emptied == 1 ? "once" : grouped(o.on_card->emptied) + " times");
+    }
+    if (o.high_reserved > d.capacity) {
+      text += fmt::format("; it may not at the end of the range ({})", size_text(o.high_reserved));
+    }
+    return text;
   }
 
   void shares(const PlanOutcome& o) {
@@ -182,19 +192,21 @@ class TextPlan : StyledLines {
                  factor, samples));
       return;
     }
-    line(styled("  Largest batch that fits: {}{}{} the recorded one: {} reserved of {}", factor,
+    line(styled("  Largest batch that fits: {}{}{} the recorded one: {} reserved of {}{}", factor,
                 samples, f.batch.at_limit ? " or more of" : "",
-                size_text(f.outcome.on_card->reserved_peak), size_text(d.capacity)));
+                size_text(f.outcome.on_card->reserved_peak), size_text(d.capacity),
+                caveats(d, f.outcome)));
   }
 
   void fit(const PlanDevice& d, const PlanFit& f) {
     line();
     largest_batch(d, f);
     if (f.cheapest) {
-      line(styled("  Cheapest changes with which {} fits: {}: {} reserved of {}",
+      line(styled("  Cheapest changes with which {} fits: {}: {} reserved of {}{}",
                   d.ends_at_error ? "what was recorded" : "it", bold(f.cheapest->text()),
                   size_text(f.cheapest_outcome ? f.cheapest_outcome->on_card->reserved_peak : 0),
-                  size_text(d.capacity)));
+                  size_text(d.capacity),
+                  f.cheapest_outcome ? caveats(d, *f.cheapest_outcome) : ""));
     } else if (!d.outcome.fits()) {
       line(paint("  No set of changes that was tried makes it fit.", "1;31"));
     }

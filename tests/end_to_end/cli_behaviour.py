@@ -267,6 +267,14 @@ check(less < same < more, f"plan: {less}, {same}, {more}")
 check(sgd < same, f"plan: an optimizer without states: {sgd}, {same}")
 fit = json.loads(run("plan", snapshot, "--json", "--fit", "--card", "10GiB").stdout)["devices"][0]["fit"]
 check(fit["batch_factor"] > 1, f"plan --fit: {fit}")
+# A given card counts also where the recording ran out of memory, and a batch that fits has the caveats
+# of its own plan.
+scenarios = SNAPSHOTS.parent / "scenarios"
+out = run("plan", scenarios / "memory_fraction.bad.tmk", "--card", "24GiB").stdout
+check("left" in out and "limit counts" not in out, f"plan: the limit of --card: {out}")
+out = run("plan", scenarios / "memory_fraction.fixed.tmk", "--card", "24GiB", "--fit").stdout
+best, = (line for line in out.splitlines() if "Largest batch" in line)
+check("cache is emptied" in best and "end of the range" in best, f"plan --fit: {best}")
 # A snapshot does not say what else is on the card: there is some, and the plan tells how much it takes.
 device, = json.loads(run("plan", snapshot, "--json", "--fit", "--card", "10GiB").stdout)["devices"]
 check_equal((device["other_bytes"], device["other_bytes_assumed"]), (640 << 20, True), "plan: the rest")
