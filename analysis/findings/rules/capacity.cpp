@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
@@ -277,21 +278,48 @@ void add_what_else_is_known(const DeviceEvidence& d, Finding& f) {
   }
 }
 
+// Blocks of one line, however it was called, or all gradients.
 struct LargestLine {
   uint64_t bytes = 0;
-  std::vector<std::string> frames;  // empty: older than the history
+  std::vector<std::string> frames;   // of most of its bytes; empty: older than the history
+  std::string place;                 // empty: gradients
+  bool in_backward_pass = false;     // which has no line
+  std::vector<std::string> as_much;  // other lines
 };
 
 // The line that holds most after an event.
 std::optional<LargestLine> largest_line(const DeviceEvidence& d, uint32_t event) {
-  std::unordered_map<uint32_t, uint64_t> by_stack;
+  using BytesByStack = std::unordered_map<uint32_t, uint64_t>;
+  BytesByStack by_stack;
+  BytesByStack gradients;
   const AllocationColumns& all = d.model->allocations;
   for (size_t i = 0; i < all.size() && all.birth(i) <= event; ++i) {
-    if (all.release(i) > event) by_stack[all.stack(i)] += all.block_bytes(i);
+    if (all.release(i) <= event) continue;
+    const bool gradient = d.categories.of[i] == Category::kGradient && all.stack(i) != 0;
+    (gradient ? gradients : by_stack)[all.stack(i)] += all.block_bytes(i);
   }
-  const uint32_t stack = largest_stack(by_stack);
-  if (stack == 0 && d.model->seeded_blocks == 0) return std::nullopt;
-  return LargestLine{by_stack[stack], d.process->names.stack_text(stack)};
+  const Dictionary& names = d.process->names;
+  std::map<std::string, BytesByStack> by_place;
+  if (!gradients.empty()) by_place[""] = std::move(gradients);
+  for (const auto& [stack, bytes] : by_stack) {
+    by_place[stack == 0 ? "?" : place_of(names.stack_text(stack))][stack] = bytes;
+  }
+  LargestLine largest;
+  for (const auto& [place, stacks] : by_place) {
+    uint64_t bytes = 0;
+    for (const auto& [stack, part] : stacks) bytes += part;
+    if (bytes < largest.bytes) continue;
+    const uint32_t stack = largest_stack(stacks);
+    if (bytes == largest.bytes && bytes != 0 && stack != 0) {
+      largest.as_much.push_back(place);
+      continue;
+    }
+    const bool backward = d.roles->of(stack) == StackRole::kBackward;
+    largest = {
+        bytes, names.stack_text(stack), place, backward && place.find(':') == place.npos, {}};
+  }
+  if (largest.frames.empty() && d.model->seeded_blocks == 0) return std::nullopt;
+  return largest;
 }
 
 Advice look_at(const LargestLine& largest) {
@@ -301,11 +329,27 @@ Advice look_at(const LargestLine& largest) {
             "with more entries (max_entries), to see what filled the memory",
             0};
   }
-  return {"look_at_largest",
-          fmt::format("{} are of {}, more than of any other line: make them smaller, or free them "
-                      "earlier",
-                      size_text(largest.bytes), place_of(largest.frames)),
-          0};
+  const std::string bytes = size_text(largest.bytes);
+  if (largest.place.empty()) {
+    return {"look_at_largest",
+            bytes + " are gradients, more than any line holds: as much as the weights they are of",
+            0};
+  }
+  if (largest.in_backward_pass) {
+    return {"look_at_largest",
+            fmt::format("{} are results of {} in the backward pass, more than any line holds",
+                        bytes, largest.place),
+            0};
+  }
+  std::string lines =
+      fmt::format("{} are of {}, more than of any other line", bytes, largest.place);
+  if (!largest.as_much.empty()) {
+    lines = fmt::format(
+        "{} are of {}, and as much of {}{}", bytes, largest.place, largest.as_much.front(),
+        largest.as_much.size() == 1 ? ""
+                                    : fmt::format(" and of {} more", largest.as_much.size() - 1));
+  }
+  return {"look_at_largest", lines + ": make them smaller, or free them earlier", 0};
 }
 
 std::string_view without_others_text(const NeedOutsideTorch& outside) {

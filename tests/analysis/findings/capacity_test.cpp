@@ -405,6 +405,44 @@ TEST(Capacity, OnASmallerCardWhatTakesTheMostIsToLookAt) {
   EXPECT_EQ(server_with(320, 1720).finding("capacity", 4096 * kMiB).id, "");
 }
 
+// All calls of a line count together, and one that holds as much is named, too.
+TEST(Capacity, TheLargestLineIsTheSumOfItsCalls) {
+  for (const bool tie : {false, true}) {
+    const Trace trace = Trace::on_card(kNotKnown, [=](Story& s, uint32_t) {
+      for (int i = 0; i < 4; ++i) s.alloc(8 * kMiB, s.setup());
+      for (const int call : {1, 2, 3}) {
+        s.alloc(192 * kMiB, s.stack({"run tiles.py:21", "main tiles.py:" + std::to_string(call)}));
+      }
+      s.alloc((tie ? 576 : 300) * kMiB, s.stack({"stack tiles.py:30", "main tiles.py:4"}));
+      for (int i = 0; i < 6; ++i) s.free(s.alloc(kMiB, s.forward(1)));
+    });
+    const Finding f = trace.finding("capacity", kContextBytes + 300 * kMiB);
+    const Advice* advice = advice_of(f, "look_at_largest");
+    ASSERT_NE(advice, nullptr);
+    EXPECT_TRUE(advice->detail.starts_with(
+        tie ? "576.0 MiB are of tiles.py:21, and as much of tiles.py:30: "
+            : "576.0 MiB are of tiles.py:21, more than of any other line: "))
+        << advice->detail;
+  }
+}
+
+// Gradients have no line, and cannot be freed earlier.
+TEST(Capacity, GradientsAreNoLine) {
+  const Trace trace = Trace::on_card(kNotKnown, [](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 6; ++i) t.step(1);
+  });
+  for (const uint64_t card : {uint64_t{16}, uint64_t{64}, uint64_t{256}}) {
+    const Finding f = trace.finding("capacity", kContextBytes + card * kMiB);
+    const Advice* advice = advice_of(f, "look_at_largest");
+    if (advice == nullptr) continue;
+    EXPECT_EQ(advice->detail.find("Backward"), std::string::npos) << advice->detail;
+    const bool of_gradients = advice->detail.find("gradients") != std::string::npos;
+    EXPECT_EQ(advice->detail.find("free them earlier") == std::string::npos, of_gradients)
+        << advice->detail;
+  }
+}
+
 // Half the batch is enough for one card, but not for a smaller one.
 TEST(Capacity, ASmallerStepIsNotTheOnlyAdviceIfItDoesNotFit) {
   const Trace trace = Trace::on_card(kNotKnown, [](Story& s, uint32_t) {
