@@ -142,6 +142,21 @@ void count_times(const DeviceEvidence& d, const Groups& groups, HeldWeights& hel
   }
 }
 
+bool are_side_by_side(const DeviceEvidence& d, const HeldWeights& held) {
+  constexpr size_t kSeveral = 3;
+  if (!held.has_copy()) return false;
+  const AllocationColumns& all = d.model->allocations;
+  const uint32_t last = std::max(held.copy.rows.back(), held.original.rows.back());
+  const uint32_t end =
+      std::min(all.release(held.copy.rows.front()), all.release(held.original.rows.front()));
+  if (d.steps.before_event(end) < d.steps.before_event(all.birth(last)) + kSeveral) return false;
+  for (uint32_t i = std::min(held.copy.rows.front(), held.original.rows.front()); i < last; ++i) {
+    const StackRole role = d.roles->of(all.stack(i));
+    if (role == StackRole::kForward || role == StackRole::kBackward) return false;
+  }
+  return true;
+}
+
 // What is saved if this share of them is not there.
 uint64_t saved_without(const DeviceEvidence& d, const WeightsOfLine& weights, double share) {
   Rehearsal without(*d.model);
@@ -156,6 +171,7 @@ HeldWeights weights_held_at(const DeviceEvidence& d, uint32_t event, uint64_t le
   const Groups groups = groups_at(d, event);
   find_copy(d, groups, least_copy_bytes, held);
   count_times(d, groups, held);
+  held.side_by_side = are_side_by_side(d, held);
   const auto count = [&](const WeightsOfLine& group) {
     held.bytes += group.bytes;
     const auto same = std::find_if(held.lines.begin(), held.lines.end(),
@@ -212,6 +228,16 @@ Advice smaller_weights(const DeviceEvidence& d, const HeldWeights& weights, bool
   const Dictionary& names = d.process->names;
   if (weights.has_copy()) {
     const std::string copy = place(names, weights.copy);
+    if (copy == place(names, weights.original) && weights.side_by_side) {
+      const uint64_t saved = saved_without(d, weights.copy, 1);
+      return {"move_copy",
+              fmt::format("if one of the models that {} makes is not trained (a teacher, a "
+                          "reference model), compute its results beforehand, or keep it in host "
+                          "memory or on another card: saves {}; in half the precision it takes "
+                          "half of that",
+                          copy, size_text(saved)),
+              saved};
+    }
     if (copy == place(names, weights.original)) {
       const uint64_t bytes = freed_by_one_copy(weights);
       return {"free_old_weights",

@@ -25,6 +25,8 @@ struct HeldWeights {
   WeightsOfLine copy;
   WeightsOfLine original;
   bool is_halved = false;  // the copy has half their precision
+  // Both were made before anything ran, and stay through several steps: a second model.
+  bool side_by_side = false;
   // How often that line made weights of these sizes that are alive, and what they take together.
   size_t times = 0;
   uint64_t times_bytes = 0;

@@ -166,6 +166,28 @@ TEST(Weights, LoadedWhileTheOldOnesLive) {
   EXPECT_EQ(f.advice[0].saves_bytes, 720 * kMiB);
 }
 
+// A reference model beside the one that is trained is not an old version of it.
+TEST(Weights, OfASecondModelThatIsUsed) {
+  for (const bool in_steps : {false, true}) {  // made when steps have run: old weights
+    const Trace trace = Trace::on_card(4 * kCard, [=](Story& s, uint32_t) {
+      const auto make = [&](int line) {
+        make_model(s, 20,
+                   s.stack({"load_model tune.py:48", "main tune.py:" + std::to_string(line)}));
+      };
+      make(70);
+      if (!in_steps) make(71);
+      for (int i = 0; i < 12; ++i) {
+        if (in_steps && i == 6) make(71);
+        for (const int line : {1, 2}) s.free(s.alloc(4 * kMiB, s.forward(line)));
+        s.optimizer_mark();
+      }
+    });
+    const Finding f = trace.finding("capacity", 1640 * kMiB);
+    EXPECT_EQ(advises(f, "free_old_weights"), in_steps) << f.summary;
+    EXPECT_EQ(advises(f, "move_copy"), !in_steps) << f.summary;
+  }
+}
+
 // Each version that a server loads stays.
 Trace reloading(int versions, bool runs_out) {
   return Trace(
