@@ -14,7 +14,7 @@ import growing_inputs  # noqa: E402
 
 MOST = 2.2
 SIZES = {"devices": 500, "streams": 20_000, "shared_frames": 100_000, "deep_stacks": 100_000,
-         "ranks": 1000, "nccl_calls": 200_000}
+         "ranks": 1000, "nccl_calls": 200_000, "requests": 100_000}
 
 
 def best_cost(tidemark, path):

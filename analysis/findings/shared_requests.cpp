@@ -1,5 +1,6 @@
 #include "analysis/findings/shared_requests.h"
 
+#include <algorithm>
 #include <unordered_map>
 #include <vector>
 
@@ -9,16 +10,22 @@ namespace {
 
 // How often a line ran after each of the blocks, until the next one.
 struct LineRuns {
-  uint64_t now = 0;
+  uint64_t block = 0;  // the last one after which it ran
+  uint64_t after_block = 0;
   uint64_t all = 0;
   uint64_t once = 0;  // blocks after which it ran once
   uint64_t some = 0;  // or more often
 
-  void next_block() {
-    all += now;
-    once += now == 1 ? 1U : 0U;
-    some += now != 0 ? 1U : 0U;
-    now = 0;
+  void run_after(uint64_t now) {
+    if (now != block) {
+      block = now;
+      after_block = 0;
+      ++some;
+    }
+    ++all;
+    ++after_block;
+    if (after_block == 1) ++once;
+    if (after_block == 2) --once;
   }
 };
 
@@ -42,29 +49,40 @@ std::vector<int64_t> lines_of_function(const Dictionary& names, uint32_t node) {
   return lines;
 }
 
-bool is_shared_in(const DeviceEvidence& d, uint32_t stack, uint32_t node) {
-  const std::vector<int64_t> lines = lines_of_function(d.process->names, node);
-  const AllocationColumns& all = d.model->allocations;
+// stacks: of all blocks in the order of their births.
+bool is_shared_in(const Dictionary& names, const std::vector<uint32_t>& stacks, uint32_t stack,
+                  uint32_t node) {
+  const std::vector<int64_t> lines = lines_of_function(names, node);
   std::unordered_map<int64_t, LineRuns> runs;
   int64_t line_before = 0;
   uint64_t blocks = 0;
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (all.seeded(i) || all.stack(i) >= lines.size()) continue;
-    const int64_t line = lines[all.stack(i)];
-    if (all.stack(i) == stack) {
+  for (const uint32_t s : stacks) {
+    const int64_t line = lines[s];
+    if (s == stack) {
       ++blocks;
-      for (auto& [number, run] : runs) run.next_block();
     } else if (line != 0 && line != line_before && blocks != 0) {
-      ++runs[line].now;
+      runs[line].run_after(blocks);
     }
     line_before = line;
   }
-  for (auto& [line, run] : runs) {
-    run.next_block();
+  return std::any_of(runs.begin(), runs.end(), [&](const auto& entry) {
+    const LineRuns& run = entry.second;
     const bool each_time = run.some + run.some / 10 >= blocks && 4 * run.once >= blocks;
-    if (each_time && run.all > blocks + blocks / 10) return true;
+    return each_time && run.all > blocks + blocks / 10;
+  });
+}
+
+// A row of equal ones counts once, but for those of the stack in question.
+std::vector<uint32_t> stacks_in_order(const DeviceEvidence& d, uint32_t stack) {
+  const AllocationColumns& all = d.model->allocations;
+  const uint32_t known = static_cast<uint32_t>(d.process->names.stack_count());
+  std::vector<uint32_t> stacks;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const uint32_t s = all.stack(i);
+    if (all.seeded(i) || s >= known) continue;
+    if (stacks.empty() || s != stacks.back() || s == stack) stacks.push_back(s);
   }
-  return false;
+  return stacks;
 }
 
 }  // namespace
@@ -72,9 +90,10 @@ bool is_shared_in(const DeviceEvidence& d, uint32_t stack, uint32_t node) {
 bool requests_share_blocks(const DeviceEvidence& d, uint32_t stack) {
   if (d.categories.has_backward) return false;
   const Dictionary& names = d.process->names;
+  const std::vector<uint32_t> stacks = stacks_in_order(d, stack);
   uint32_t steps = 0;
   for (uint32_t node = stack; node != 0 && node < names.stack_count() && steps < 256; ++steps) {
-    if (is_shared_in(d, stack, node)) return true;
+    if (is_shared_in(names, stacks, stack, node)) return true;
     node = names.stack(node).parent;
   }
   return false;

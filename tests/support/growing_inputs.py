@@ -1,4 +1,5 @@
-"""Inputs of any size in which one thing is large: devices, streams, stacks, ranks, calls of NCCL.
+"""Inputs of any size in which one thing is large: devices, streams, stacks, ranks, calls of NCCL,
+requests of a server.
 
 Each function writes an input with `count` of them into a folder and returns its path.
 """
@@ -130,3 +131,20 @@ def nccl_calls(folder, count):
             {"start_ns": START + i, "communicator": 77, "sequence": i, "function": function,
              "kind": 1} for i in range(first, min(count, first + 50_000))])
     return trace.save(folder / "nccl_calls.tmk")
+
+
+def requests(folder, count):
+    """A server, 40 calls deep, that keeps a block of each request and computes on many lines."""
+    callers = [{"name": f"serve{i}", "filename": "server.py", "line": i} for i in range(40)]
+    at_line = [[{"name": "handle", "filename": "server.py", "line": 100 + i}] + callers
+               for i in range(1000)]
+    kept = BASE + 4 * MiB
+    entries = [event("segment_alloc", BASE, 4 * MiB + count * MiB, 1, frames=[])]
+    for i in range(count):
+        time = 10 + i * 100
+        entries.append(event("alloc", kept + i * MiB, MiB, time, frames=at_line[0]))
+        for j in range(3):
+            frames = at_line[1 + (i * 3 + j) % 999]
+            entries += [event("alloc", BASE, 2 * MiB, time + 2 * j + 1, frames=frames),
+                        event("free_completed", BASE, 2 * MiB, time + 2 * j + 2, frames=frames)]
+    return snapshot(folder, "requests", [entries])

@@ -205,9 +205,11 @@ void ServingCache::find_copies() {
   };
   const AllocationColumns& allocations = model_.allocations;
   std::vector<uint64_t> pass_bytes(passes_.size() + 1, 0);
+  size_t begun = 0;  // passes: allocations are in the order of their births
   for (size_t i = 0; i < allocations.size(); ++i) {
     if (roles_.of(allocations.stack(i)) != StackRole::kForward) continue;
-    pass_bytes[passes_until(allocations.birth(i))] += allocations.block_bytes(i);
+    while (begun < passes_.size() && passes_[begun] <= allocations.birth(i)) ++begun;
+    pass_bytes[begun] += allocations.block_bytes(i);
   }
   const auto is_copy = [&](const Blocks& now, const Blocks& before) {
     return before.pass + 1 == now.pass && before.bytes == now.bytes && before.count == now.count &&
