@@ -156,13 +156,16 @@ bool has_word(std::string_view name, std::string_view word, bool whole) {
   return false;
 }
 
+bool names_validation(std::string_view name) {
+  return has_word(name, "valid", false) || has_word(name, "eval", false) ||
+         has_word(name, "val", true) || has_word(name, "test", true);
+}
+
 bool evaluates(std::string_view function) {
   // A class may be named after any of these, as one that learns a metric.
   const std::string_view own = function.substr(function.rfind('.') + 1);
-  return has_word(function, "valid", false) || has_word(function, "eval", false) ||
-         has_word(own, "accuracy", false) || has_word(own, "metric", true) ||
-         has_word(own, "metrics", true) || has_word(function, "val", true) ||
-         has_word(function, "test", true);
+  return names_validation(function) || has_word(own, "accuracy", false) ||
+         has_word(own, "metric", true) || has_word(own, "metrics", true);
 }
 
 // Rollouts of reinforcement learning, or samples that a training run makes now and then.
@@ -268,19 +271,16 @@ void find_saving(const AllocationHistory& model, const StackRoles& roles,
 
 // Whether a range that the program named is one of the two.
 bool kind_of_name(std::string_view name, PhaseKind& kind) {
-  std::string lower(name);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  const auto has = [&](std::string_view part) { return lower.find(part) != std::string::npos; };
+  const auto has = [&](std::string_view word) { return has_word(name, word, false); };
   // "checkpoint" alone is also the recomputing of activations.
-  if (has("save") && (has("checkpoint") || has("ckpt") || has("state") || has("model"))) {
+  if (has("sav") && (has("checkpoint") || has("ckpt") || has("state") || has("model"))) {
     kind = PhaseKind::kSaving;
     return true;
   }
   kind = PhaseKind::kGeneration;
-  if (has("rollout") || lower.starts_with("generat")) return true;
+  if (has("rollout") || has("generat")) return true;
   kind = PhaseKind::kValidation;
-  return has("validat") || lower.starts_with("eval");
+  return names_validation(name);
 }
 
 void find_by_marks(const ProcessModel& process, const AllocationHistory& model,

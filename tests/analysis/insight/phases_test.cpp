@@ -296,6 +296,25 @@ TEST(Phases, RangesNamedByTheProgramAreTrusted) {
   EXPECT_EQ(phases_of(trace, PhaseKind::kFirstStep).size(), 1U);
 }
 
+TEST(Phases, RangesAreReadByTheirWords) {
+  const auto validations = [](const char* name) {
+    const Trace trace([&](Story& s, uint32_t) {
+      Training t(s, {});
+      for (int i = 0; i < 4; ++i) t.step();
+      s.range(name, MarkPhase::kBegin);
+      validate(s, t, 2, "train train.py:10");  // the same line as training
+      s.range(name, MarkPhase::kEnd);
+    });
+    return phases_of(trace, PhaseKind::kValidation).size();
+  };
+  for (const char* name : {"run_eval", "Evaluate epoch 3", "valStep", "epoch 2: validation"}) {
+    EXPECT_EQ(validations(name), 1U) << name;
+  }
+  for (const char* name : {"invalidate cache", "retrieval", "interval 7", "latest"}) {
+    EXPECT_EQ(validations(name), 0U) << name;
+  }
+}
+
 TEST(Phases, RangesThatEndWithoutANameArePairedByNumber) {
   const Trace trace([](Story& s, uint32_t) {
     Training t(s, {});
