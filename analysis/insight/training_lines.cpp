@@ -84,7 +84,8 @@ TrainingLines::TrainingLines(const AllocationHistory& model, const StackRoles& r
   std::vector<Visit> visits;
   Visit visit;
   const auto leave = [&] {
-    if (visit.births != 0) visits.push_back(visit);
+    if (visit.births != 0 && next_backward == kNever) ++lines_[visit.line].visits;
+    if (visit.births != 0 && next_backward != kNever) visits.push_back(visit);
     visit = {};
   };
   const auto is_long = [&] { return !backward.empty() && backward.back().births >= kLongPass; };

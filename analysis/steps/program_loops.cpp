@@ -184,14 +184,26 @@ void ProgramLoops::add_loop(uint32_t function, int64_t first_line, int64_t last_
 }
 
 void ProgramLoops::collect_rounds() {
+  std::vector<std::pair<size_t, size_t>> counts(loops_.size());  // by loop: rounds, entries
   for (auto& [places, passage] : passages_) {
+    for (const uint32_t function : passage.entered) {
+      for (const uint32_t i : loops_in_[function]) {
+        counts[i].first += passage.count;
+        counts[i].second += passage.count;
+      }
+    }
     if (passage.back_in == UINT32_MAX) continue;
     for (const uint32_t i : loops_in_[passage.back_in]) {
       const Loop& loop = loops_[i];
       if (passage.back_to <= loop.first_line && passage.back_from >= loop.last_line) {
         passage.turned.push_back(i);
+        counts[i].first += passage.count;
       }
     }
+  }
+  for (size_t i = 0; i < loops_.size(); ++i) {
+    loops_[i].rounds.reserve(counts[i].first);
+    loops_[i].entries.reserve(counts[i].second);
   }
   for_each_passage([&](uint32_t a, const Passage& passage) {
     for (const uint32_t i : passage.turned) loops_[i].rounds.push_back(a);

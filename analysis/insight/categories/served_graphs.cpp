@@ -74,9 +74,13 @@ std::vector<Pass> runs_of(const AllocationHistory& model, const StackRoles& role
 std::vector<Pass> passes_of(const AllocationHistory& model, const std::vector<Pass>& runs,
                             GraphSize least, bool once) {
   std::vector<Pass> passes;
-  for (const Pass& run : runs) split(model, run, once, passes);
-  std::erase_if(passes,
-                [&](const Pass& p) { return p.rows.size() < static_cast<size_t>(least.blocks); });
+  const auto is_small = [&](const Pass& p) {
+    return p.rows.size() < static_cast<size_t>(least.blocks);
+  };
+  for (const Pass& run : runs) {
+    if (!is_small(run)) split(model, run, once, passes);
+  }
+  std::erase_if(passes, is_small);
   return passes;
 }
 
