@@ -10,7 +10,7 @@ namespace tidemark {
 // Until the cycle collector runs.
 void find_cycles(const DeviceEvidence& d, std::vector<Finding>& out);
 
-// Until it is freed at one place of the program, a tenth of the peak or more.
+// Until the program frees it: at one place, or every so many steps. A tenth of the peak or more.
 void find_collected(const DeviceEvidence& d, std::vector<Finding>& out);
 
 }  // namespace tidemark
