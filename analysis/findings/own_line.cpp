@@ -6,8 +6,9 @@
 
 namespace tidemark {
 
-uint32_t own_line(const Dictionary& names, const std::unordered_map<uint32_t, LineShare>& stacks,
-                  uint32_t stack) {
+std::optional<uint32_t> own_line(const Dictionary& names,
+                                 const std::unordered_map<uint32_t, LineShare>& stacks,
+                                 uint32_t stack) {
   std::unordered_map<uint32_t, LineShare> frames;
   for (const auto& [id, share] : stacks) {
     for (const uint32_t frame : names.frames_of(id)) {
@@ -21,7 +22,7 @@ uint32_t own_line(const Dictionary& names, const std::unordered_map<uint32_t, Li
     const std::string line = headline_of(names.stack_text(id));
     if (line != headline_of(names.stack_text(names.stack(id).parent))) return id;  // of the user
   }
-  return stack;
+  return std::nullopt;
 }
 
 }  // namespace tidemark

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 
 #include "analysis/names/dictionary.h"
@@ -15,9 +16,10 @@ struct LineShare {
 };
 
 // The stack from the innermost line of the user's code on that hardly any other block goes through:
-// training and validation, or student and teacher, share the model's lines. The whole stack if
-// there is none.
-uint32_t own_line(const Dictionary& names, const std::unordered_map<uint32_t, LineShare>& stacks,
-                  uint32_t stack);
+// training and validation, or student and teacher, share the model's lines. Nothing if there is
+// none.
+std::optional<uint32_t> own_line(const Dictionary& names,
+                                 const std::unordered_map<uint32_t, LineShare>& stacks,
+                                 uint32_t stack);
 
 }  // namespace tidemark

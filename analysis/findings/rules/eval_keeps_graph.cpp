@@ -169,7 +169,8 @@ std::string at_most_text(uint64_t saved, uint64_t at_most) {
 // The line to name for graphs of which a stack has most: in a program that does not train, the one
 // that calls the model.
 uint32_t line_of(const DeviceEvidence& d, uint32_t stack) {
-  if (d.categories.has_backward) return own_line(d.process->names, shares_of(d), stack);
+  if (d.categories.has_backward)
+    return own_line(d.process->names, shares_of(d), stack).value_or(stack);
   const uint32_t caller = d.roles->caller_of(stack);
   return caller != 0 ? caller : stack;
 }

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -35,7 +37,9 @@ enum class Need : uint8_t { kUsed, kInput, kPart };
 
 // Where in a backward pass unused gradients are computed. A part of the model whose gradients come
 // after the last used one has nothing to pass on, nor has a second model whose backward pass comes
-// before that of the first.
+// before that of the first. What is freed after that one, before the first used gradient, may be of
+// another call of the second model, which adds to its gradients and passes one on to what is
+// trained, as the features of a prediction do in a loss on features.
 class Parts {
  public:
   Parts(const DeviceEvidence& d, const GradientUse& use) : use_(use) {
@@ -79,7 +83,9 @@ class Parts {
         seen = g->first;
       }
       const bool is_input = seen != 0 && is_same_operation(seen, release);
-      Need& need = found[place] = gradient->second ? Need::kPart : Need::kUsed;
+      const bool of_other_call = begins_apart_ && end_of_second_ < release && gradient->second &&
+                                 gradient->first < first_used_;
+      Need& need = found[place] = gradient->second && !of_other_call ? Need::kPart : Need::kUsed;
       if (gradient->second && passes_on(gradient->first)) {
         need = is_input && with_input_.at(seen) ? Need::kInput : Need::kUsed;
       }
@@ -100,15 +106,17 @@ class Parts {
   }
   // Whether nothing of what is computed between the unused gradients before the first used one is
   // there when the next operation begins.
-  bool is_apart(const std::vector<Life>& lives) const {
+  bool is_apart(const std::vector<Life>& lives) {
     const auto used = use_.births.lower_bound(first_used_);
     const uint32_t first = use_.births.begin()->first;
     if (used == use_.births.begin() || std::prev(used)->first == first) return false;
     const uint32_t last = std::prev(used)->first;
     const auto next = others_.upper_bound(last);
-    return next != others_.end() && std::none_of(lives.begin(), lives.end(), [&](const Life& l) {
-             return first < l.birth && l.birth < last && *next < l.release;
-           });
+    if (next == others_.end()) return false;
+    end_of_second_ = *next;
+    return std::none_of(lives.begin(), lives.end(), [&](const Life& l) {
+      return first < l.birth && l.birth < last && *next < l.release;
+    });
   }
   // Whether nothing else is computed between the two events.
   bool is_same_operation(uint32_t gradient, uint32_t release) const {
@@ -121,7 +129,8 @@ class Parts {
   std::set<uint32_t> others_;            // births of what else the pass computes
   uint32_t first_used_ = kNever;
   uint32_t last_used_ = 0;
-  bool begins_apart_ = false;  // with a second model
+  uint32_t end_of_second_ = kNever;  // the first event after a second model's backward pass
+  bool begins_apart_ = false;        // with a second model
 };
 
 // The run without the gradients and without all that is done for them.
@@ -140,7 +149,10 @@ class Without {
     for (const auto& [stack, share] : shares_) by_stack[stack] = share.own;
     // Layers that are computed again in the backward pass leave only what one passes to the next,
     // in lines that other models share.
-    stack_ = own_line(d.process->names, shares_, largest_stack(by_stack));
+    const std::optional<uint32_t> own =
+        own_line(d.process->names, shares_, largest_stack(by_stack));
+    stack_ = own.value_or(largest_stack(by_stack));
+    is_shared_ = !own && stack_ != 0;
   }
 
   uint64_t saved_bytes() const { return rehearsal_.saved_bytes(); }
@@ -149,6 +161,8 @@ class Without {
   uint64_t activation_bytes() const { return activation_bytes_; }
   // The line of most activations; 0: there are none.
   uint32_t stack() const { return stack_; }
+  // Whether it also computes what is trained.
+  bool is_shared() const { return is_shared_; }
 
  private:
   // Calls visit(row, place) for every block that the backward pass frees.
@@ -214,7 +228,23 @@ class Without {
   uint64_t activation_bytes_ = 0;
   std::unordered_map<uint32_t, LineShare> shares_;  // activations by stack
   uint32_t stack_ = 0;
+  bool is_shared_ = false;
 };
+
+// A part that passes gradients on must not run under no_grad(): what is before it would no longer
+// be trained, without any error.
+std::string_view advice_on(const Parts& parts, const Without& without) {
+  if (parts.any_passes_on()) {
+    return "call requires_grad_(False) on the parameters that are not trained";
+  }
+  if (without.is_shared()) {
+    return "call requires_grad_(False) on the parameters that are not trained (torch.no_grad() "
+           "only around calls whose inputs need no gradient: the same lines pass gradients on to "
+           "what is trained)";
+  }
+  return "run the part that is not trained under torch.no_grad(), or call requires_grad_(False) on "
+         "its parameters";
+}
 
 }  // namespace
 
@@ -237,15 +267,11 @@ void find_unused_gradients(const Evidence& evidence, std::vector<Finding>& out) 
                   {"activation_bytes", without.activation_bytes()},
                   {"allocated_peak_bytes", d.peak_bytes()}};
     f.frames = d.process->names.stack_text(without.stack());
-    const char* const what =
-        parts.any_passes_on() ? "call requires_grad_(False) on the parameters that are not trained"
-                              : "run the part that is not trained under torch.no_grad(), or call "
-                                "requires_grad_(False) on its parameters";
     f.advice.push_back(
         {"no_grad",
          fmt::format("{}{}: saves at least {}",
                      use.certain ? "" : "if no optimizer uses them (none has states that tell), ",
-                     what, size_text(saved)),
+                     advice_on(parts, without), size_text(saved)),
          saved});
     out.push_back(std::move(f));
   }
