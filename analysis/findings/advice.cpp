@@ -173,7 +173,7 @@ void add(std::vector<Advice>& list, std::optional<Advice> advice) {
   if (advice) list.push_back(std::move(*advice));
 }
 
-std::optional<Advice> halve_batch(const DeviceEvidence& d) {
+std::optional<Advice> halve_batch(const DeviceEvidence& d, bool one_backward) {
   if (!trains(d)) return std::nullopt;
   if (d.at_peak(Category::kActivation) + d.at_peak(Category::kInput) == 0) return std::nullopt;
   Rehearsal half(*d.model);
@@ -184,6 +184,9 @@ std::optional<Advice> halve_batch(const DeviceEvidence& d) {
   if (saved == 0 || saved < d.peak_bytes() / 20) return std::nullopt;
   const std::string batch = d.decisive_phase() != nullptr
                                 ? fmt::format(" of the {}", phase_text(d.decisive_phase()->kind))
+                            : one_backward
+                                ? " (with twice the accumulation steps only if backward() is "
+                                  "called on each loss)"
                             : d.categories.has_backward ? " (with twice the accumulation steps)"
                                                         : "";
   // The step that failed was given up: with half the batch it goes on, and may need more than was

@@ -14,7 +14,8 @@ namespace tidemark {
 
 // Halve the batch or the sequence length: activations, inputs and the passes' temporaries
 // shrink, the rest does not.
-std::optional<Advice> halve_batch(const DeviceEvidence& d);
+// `one_backward`: the passes of a step keep their activations until one backward pass.
+std::optional<Advice> halve_batch(const DeviceEvidence& d, bool one_backward);
 // Recompute the activations of repeated layers in the backward pass.
 std::optional<Advice> checkpoint_layers(const DeviceEvidence& d);
 // Compute in float32, where the kernels computed in float64.

@@ -282,4 +282,14 @@ Accumulation accumulation_at_failure(const DeviceEvidence& d, const Accumulation
   return Search(d, {begin, end, end, kNever}).run_until_failure(losses, known.passes.empty());
 }
 
+bool passes_wait_for_one_backward(const DeviceEvidence& d) {
+  if (d.backward_passes.empty()) return !accumulation_at_failure(d, {}).passes.empty();
+  const uint32_t peak = d.model->allocated_peak.event;
+  auto pass =
+      std::lower_bound(d.backward_passes.begin(), d.backward_passes.end(), peak,
+                       [](const BackwardPass& p, uint32_t event) { return p.last < event; });
+  if (pass == d.backward_passes.end()) --pass;  // memory ran out before the next one
+  return !accumulation_before(d, *pass).passes.empty();
+}
+
 }  // namespace tidemark

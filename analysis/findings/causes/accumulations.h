@@ -34,4 +34,8 @@ Accumulation accumulation_before(const DeviceEvidence& d, const BackwardPass& ba
 // losses are known by the names of their functions.
 Accumulation accumulation_at_failure(const DeviceEvidence& d, const Accumulation& known);
 
+// Whether the forward passes around the peak wait for one backward pass: more and smaller ones
+// would keep as much.
+bool passes_wait_for_one_backward(const DeviceEvidence& d);
+
 }  // namespace tidemark

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "analysis/findings/advice.h"
+#include "analysis/findings/causes/accumulations.h"
 #include "analysis/findings/causes/left_graphs.h"
 #include "analysis/findings/rules.h"
 #include "analysis/wording.h"
@@ -22,7 +23,7 @@ void find_activation_peak(const Evidence& evidence, std::vector<Finding>& out) {
                                       size_text(activations), size_text(d.peak_bytes())));
     f.evidence = {{"activation_bytes", activations}, {"allocated_peak_bytes", d.peak_bytes()}};
     add(f.advice, checkpoint_layers(d));
-    add(f.advice, halve_batch(d));
+    add(f.advice, halve_batch(d, passes_wait_for_one_backward(d)));
     add(f.advice, mixed_precision(d));
     out.push_back(std::move(f));
   }

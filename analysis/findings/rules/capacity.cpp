@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "analysis/findings/advice.h"
+#include "analysis/findings/causes/accumulations.h"
 #include "analysis/findings/causes/failed_for_holes.h"
 #include "analysis/findings/causes/foreign_memory.h"
 #include "analysis/findings/causes/growing_step.h"
@@ -372,7 +373,7 @@ void add_ways_to_fit(const DeviceEvidence& d, uint64_t left, uint64_t excess, Fi
   if (!weights.lines.empty() && (fill_it || weights.has_copy() || weights.bytes > left)) {
     blame_weights(d, weights, false, f);
   }
-  add(f.advice, halve_batch(d));
+  add(f.advice, halve_batch(d, passes_wait_for_one_backward(d)));
   add(f.advice, mixed_precision(d));
   add(f.advice, checkpoint_layers(d));
   const bool enough = std::any_of(f.advice.begin(), f.advice.end(),
@@ -454,7 +455,7 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
     // What lowers the highest instant of a step does not help a request between two steps.
     const bool in_step = cause == Cause::kStep && totals.allocated >= d.peak_bytes() / 4 * 3;
     if (in_step) {
-      add(f.advice, halve_batch(d));
+      add(f.advice, halve_batch(d, passes_wait_for_one_backward(d)));
       add(f.advice, mixed_precision(d));
       add(f.advice, checkpoint_layers(d));
     }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "analysis/findings/advice.h"
+#include "analysis/findings/causes/accumulations.h"
 #include "analysis/findings/causes/failed_for_holes.h"
 #include "analysis/findings/causes/left_graphs.h"
 #include "analysis/findings/largest_stack.h"
@@ -319,7 +320,7 @@ void find_fragmentation(const Evidence& evidence, std::vector<Finding>& out) {
     // Where nearly everything was in use, the next request will not fit, either.
     const bool other_cause = fails_for_what_was_left(d);
     if (d.ran_out() && !other_cause && state.totals.active >= d.limit.bytes / 10 * 9) {
-      add(f.advice, halve_batch(d));
+      add(f.advice, halve_batch(d, passes_wait_for_one_backward(d)));
       add(f.advice, mixed_precision(d));
       add(f.advice, checkpoint_layers(d));
     }

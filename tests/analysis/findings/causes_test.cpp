@@ -958,5 +958,20 @@ TEST(Causes, ValidationUnderNoGradStillHoldsItsLayers) {
   expect_saves(kept.finding("eval_keeps_graph"), kept, validated(false), 0.03);
 }
 
+// Smaller batches in more passes keep as much until one backward pass.
+TEST(Causes, MoreAccumulationStepsDoNotHelpSummedLosses) {
+  const auto advice = [](Losses losses) {
+    const Finding f = micro_batches(losses).finding("capacity", 700 * kMiB);
+    for (const Advice& a : f.advice) {
+      if (a.action == "halve_batch") return a.detail;
+    }
+    return std::string();
+  };
+  constexpr std::string_view kOnlyIf = "only if backward() is called on each loss";
+  EXPECT_NE(advice(Losses::kSummed).find(kOnlyIf), std::string::npos) << advice(Losses::kSummed);
+  EXPECT_EQ(advice(Losses::kEach).find(kOnlyIf), std::string::npos);
+  EXPECT_NE(advice(Losses::kEach).find("(with twice the accumulation steps)"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace tidemark
