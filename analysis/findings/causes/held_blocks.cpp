@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <map>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
+#include "analysis/insight/categories/queued_inputs.h"
 #include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
 
@@ -14,8 +16,9 @@ namespace tidemark {
 
 namespace {
 
-// Whether a line of the program itself made a block, and not for its step.
-bool may_be_held(const DeviceEvidence& d, size_t row, uint32_t step_begin) {
+// Whether a line of the program itself made a block, and not for its step. `queued`: batches are
+// loaded far ahead by its line.
+bool may_be_held(const DeviceEvidence& d, size_t row, uint32_t step_begin, bool queued) {
   switch (d.roles->of(d.model->allocations.stack(row))) {
     case StackRole::kUser:
     case StackRole::kLoading:
@@ -28,7 +31,7 @@ bool may_be_held(const DeviceEvidence& d, size_t row, uint32_t step_begin) {
   }
   const Category category = d.categories.of[row];
   if (category == Category::kUnknown || category == Category::kKvCache) return true;
-  return category == Category::kInput && d.model->allocations.birth(row) < step_begin;
+  return category == Category::kInput && (queued || d.model->allocations.birth(row) < step_begin);
 }
 
 // The end of the last step that is over when an event happens.
@@ -65,13 +68,19 @@ class Collection {
       : d_(d),
         step_begin_(std::max(begin_of_step(d, event), begin_of_first_pass(d))),
         serves_(passes_keep_little(d, event)) {
+    if (d.categories.has_backward) {
+      for (const QueuedLine& line : lines_queued_ahead(*d.model, *d.roles, d.steps)) {
+        queued_.insert(line.stack);
+      }
+    }
     const AllocationColumns& all = d.model->allocations;
     for (size_t i = 0; i < all.size() && all.birth(i) <= event; ++i) {
       const bool in_pass = d.roles->of(all.stack(i)) == StackRole::kForward;
       if (in_pass && !in_pass_) ++passes_;
       in_pass_ = in_pass;
       const bool alive = all.release(i) > event && all.stack(i) != 0;
-      if (alive && may_be_held(d, i, step_begin_)) add(static_cast<uint32_t>(i));
+      if (alive && may_be_held(d, i, step_begin_, queued_.contains(all.stack(i))))
+        add(static_cast<uint32_t>(i));
     }
   }
 
@@ -112,7 +121,8 @@ class Collection {
     if (added) headline->second = headline_of(d_.process->names.stack_text(all.stack(row)));
     Line& line = lines_[headline->second];
     const HeldLine block{all.stack(row), {}, all.block_bytes(row), {row}};
-    if (serves_ || all.seeded(row) || all.birth(row) < step_begin_) {
+    if (serves_ || all.seeded(row) || all.birth(row) < step_begin_ ||
+        queued_.contains(all.stack(row))) {
       take(block, line.held);
       return;
     }
@@ -126,6 +136,7 @@ class Collection {
   const bool serves_;
   uint32_t passes_ = 0;
   bool in_pass_ = false;
+  std::unordered_set<uint32_t> queued_;                  // stacks
   std::unordered_map<uint32_t, std::string> headlines_;  // by stack
   std::map<std::string, Line> lines_;
 };
@@ -156,7 +167,11 @@ std::string held_text(const DeviceEvidence& d, const std::vector<HeldLine>& line
                         i == 0 ? " holds" : "", size_text(lines[i].bytes),
                         counted(lines[i].rows.size(), "block"));
   }
-  return text + ", whatever the batch is";
+  // Batches that are loaded ahead are as large as those that are used.
+  const bool are_inputs = std::all_of(lines.begin(), lines.end(), [&](const HeldLine& line) {
+    return d.categories.of[line.rows.front()] == Category::kInput;
+  });
+  return are_inputs ? text : text + ", whatever the batch is";
 }
 
 Advice hold_less(const DeviceEvidence& d, const HeldLine& line) {

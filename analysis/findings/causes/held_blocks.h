@@ -24,7 +24,8 @@ uint32_t begin_of_first_pass(const DeviceEvidence& d);
 // Lines of the program that hold at least `least_bytes` after an event, the largest first.
 std::vector<HeldLine> lines_held_at(const DeviceEvidence& d, uint32_t event, uint64_t least_bytes);
 
-// "data.py:9 holds 10.8 GiB (300 blocks), engine.py:55 4.0 GiB (8 blocks), whatever the batch is"
+// "data.py:9 holds 10.8 GiB (300 blocks), engine.py:55 4.0 GiB (8 blocks), whatever the batch is";
+// without the last words where all are inputs.
 std::string held_text(const DeviceEvidence& d, const std::vector<HeldLine>& lines);
 
 Advice hold_less(const DeviceEvidence& d, const HeldLine& line);

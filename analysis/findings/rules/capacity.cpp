@@ -364,14 +364,23 @@ std::string outside_text(const NeedOutsideTorch& outside) {
                      without_others_text(outside));
 }
 
-// What a smaller card asks for: weights that fill the peak or alone do not fit, a smaller step, and
-// where none of that is enough, what takes the most at the peak.
+// What a smaller card asks for: weights that fill the peak or alone do not fit, other lines that
+// hold a fifth of the limit in a program that trains, a smaller step, and where none of that is
+// enough, what takes the most at the peak.
 void add_ways_to_fit(const DeviceEvidence& d, uint64_t left, uint64_t excess, Finding& f) {
   const uint32_t peak = d.model->allocated_peak.event;
   const HeldWeights weights = weights_held_at(d, peak, std::max(excess, d.peak_bytes() / 10));
   const bool fill_it = weights.bytes > d.peak_bytes() / 2;
   if (!weights.lines.empty() && (fill_it || weights.has_copy() || weights.bytes > left)) {
     blame_weights(d, weights, false, f);
+  }
+  std::vector<HeldLine> held;
+  if (d.categories.has_backward && left != 0) held = lines_held_at(d, peak, left / 5);
+  if (!held.empty()) {
+    f.summary += "; " + held_text(d, held);
+    f.evidence.emplace_back("held_beside_bytes", held.front().bytes);
+    f.advice.push_back(hold_less(d, held.front()));
+    if (f.frames.empty()) f.frames = d.process->names.stack_text(held.front().stack);
   }
   add(f.advice, halve_batch(d, passes_wait_for_one_backward(d)));
   add(f.advice, mixed_precision(d));

@@ -12,6 +12,7 @@
 #include "analysis/insight/categories/kept_graphs.h"
 #include "analysis/insight/categories/line_rounds.h"
 #include "analysis/insight/categories/older_blocks.h"
+#include "analysis/insight/categories/queued_inputs.h"
 #include "analysis/insight/categories/second_order.h"
 #include "analysis/insight/categories/served_graphs.h"
 #include "analysis/insight/categories/serving_cache.h"
@@ -233,6 +234,11 @@ class Categorizer {
       ServedGraphs graphs = served_graphs(model_, roles_, in_module_, workspaces_);
       served_graphs_ = std::move(graphs.stacks);
       out_.graphs_end_with_pass = !graphs.outlive_passes;
+    }
+    if (out_.has_backward) {
+      for (const QueuedLine& line : lines_queued_ahead(model_, roles_, steps_)) {
+        queued_.insert(line.stack);
+      }
     }
     keep_models();
   }
@@ -574,6 +580,7 @@ class Categorizer {
     if (is_collection(ends_of(a.stack))) return {};
     if (feeds && !listed && !outlives_step(a)) return {Category::kInput, 7};
     if (meets(a, next_backward_) && !outlives_step(a)) return {Category::kActivation, 7};
+    if (queued_.contains(a.stack)) return {Category::kInput, 6};
     // How long it would have lived is not known if an error ended it.
     if (!is_kept_long(a) && !meets(a, next_failure_)) return {Category::kTemporary, 7};
     return {};
@@ -618,6 +625,7 @@ class Categorizer {
   uint32_t next_failure_ = kNever;
   size_t failures_ = model_.failures.size();  // those not yet visited
   // By stack: blocks alive at the last error, and those of them of a workspace's size.
+  std::unordered_set<uint32_t> queued_;         // stacks of batches that are loaded far ahead
   std::unordered_map<uint32_t, uint32_t> failed_with_;
   std::unordered_map<uint32_t, uint32_t> results_like_workspaces_;
   bool kept_without_backward_ = false;
