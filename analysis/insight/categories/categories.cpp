@@ -403,20 +403,28 @@ class Categorizer {
            ends.last_birth < steps_.boundaries[steps_.count() / 2];
   }
 
-  // What a function computes for a list of the program, step after step. Where modules keep their
-  // results as well, it is part of their graph.
+  // What is computed for a list or a cache of the program, step after step: by a function, or most
+  // results of a line of a module. Where modules keep graphs, it is part of these.
   bool is_listed(const Allocation& a) {
-    const bool own = a.stack < in_module_.size() && !in_module_[a.stack];
-    return own && steps_.count() != 0 && ends_of(a.stack).survived >= 2 && outlives_step(a) &&
-           !keeps_graphs_;
+    if (steps_.count() == 0 || keeps_graphs_ || a.stack >= in_module_.size()) return false;
+    const Ends& ends = ends_of(a.stack);
+    const bool most = 2 * ends.survived > ends.seen;
+    return ends.survived >= 2 && (most || !in_module_[a.stack]) && outlives_step(a);
   }
 
-  // Whether results of modules outlive their steps again and again.
+  // Whether results of modules outlive their steps again and again: of more lines than the one or
+  // two whose results a list has.
   bool keeps_graphs() const {
+    constexpr size_t kListed = 2;
+    constexpr size_t kOfGraph = 4;  // one line in so many
+    size_t lines = 0;
+    size_t kept = 0;
     for (size_t stack = 0; stack < std::min(in_module_.size(), ends_.size() - 1); ++stack) {
-      if (in_module_[stack] && ends_[stack].survived >= 2) return true;
+      if (!in_module_[stack] || ends_[stack].seen < 2) continue;
+      ++lines;
+      kept += ends_[stack].survived >= 2 ? 1U : 0U;
     }
-    return false;
+    return kept > kListed || kOfGraph * kept > lines;
   }
 
   // A block that is replaced by a larger one each time holds what earlier steps left. Batches are
@@ -572,6 +580,7 @@ class Categorizer {
   // loss.
   Guess user(const Allocation& a) {
     if (is_kv_cache(a)) return {Category::kKvCache, 6};
+    if (queued_.contains(a.stack)) return {Category::kInput, 6};
     if ((!known_.set_up.empty() && is_set_up(a)) || cache_.copies_model(a)) return {};
     if (!out_.has_backward && cache_.may_be_data(a)) return {};
     const bool feeds = meets(a, next_forward_) && next_forward_ < next_backward_;
@@ -580,7 +589,6 @@ class Categorizer {
     if (is_collection(ends_of(a.stack))) return {};
     if (feeds && !listed && !outlives_step(a)) return {Category::kInput, 7};
     if (meets(a, next_backward_) && !outlives_step(a)) return {Category::kActivation, 7};
-    if (queued_.contains(a.stack)) return {Category::kInput, 6};
     // How long it would have lived is not known if an error ended it.
     if (!is_kept_long(a) && !meets(a, next_failure_)) return {Category::kTemporary, 7};
     return {};
@@ -617,6 +625,7 @@ class Categorizer {
   std::vector<uint32_t> pass_;                  // rows of the forward pass that is surveyed
   std::unordered_set<uint32_t> unused_graphs_;  // forward passes, by their ends
   std::unordered_set<uint32_t> small_graphs_;   // lines that call models of few operations
+  std::unordered_set<uint32_t> queued_;         // stacks of batches that are loaded far ahead
   std::unordered_set<uint32_t> served_graphs_;  // stacks, in a program without a backward pass
   uint32_t next_forward_ = kNever;
   uint32_t next_backward_ = kNever;
@@ -625,7 +634,6 @@ class Categorizer {
   uint32_t next_failure_ = kNever;
   size_t failures_ = model_.failures.size();  // those not yet visited
   // By stack: blocks alive at the last error, and those of them of a workspace's size.
-  std::unordered_set<uint32_t> queued_;         // stacks of batches that are loaded far ahead
   std::unordered_map<uint32_t, uint32_t> failed_with_;
   std::unordered_map<uint32_t, uint32_t> results_like_workspaces_;
   bool kept_without_backward_ = false;

@@ -232,5 +232,22 @@ TEST(Categories, BuffersTakenInTurnAreWorkspaces) {
             16 * 5 * kMiB);
 }
 
+// A module computes something without a gradient and keeps it, as masks by their lengths are; or
+// the program keeps one layer's results of past steps.
+TEST(Categories, WhatACacheKeepsOfPastStepsIsNoActivation) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 20; ++i) {
+      s.alloc(6 * kMiB, s.forward(24));
+      t.step();
+    }
+  });
+  const std::string mask = "forward torch/nn/modules/op.py:24";
+  EXPECT_EQ(bytes_at(trace, mask, Category::kActivation), 0U);
+  EXPECT_EQ(bytes_at(trace, mask, Category::kUnknown), 20 * 6 * kMiB);
+  EXPECT_EQ(bytes_at(trace, "forward torch/nn/modules/op.py:1", Category::kActivation),
+            20 * 6 * 8 * kMiB);
+}
+
 }  // namespace
 }  // namespace tidemark
