@@ -19,6 +19,7 @@ using Frames = std::vector<std::string>;
 
 struct GrowingLine {
   std::string place;
+  double bytes_per_step = 0;
   std::vector<Frames> stacks;
 };
 
@@ -35,9 +36,16 @@ std::vector<GrowingLine> lines_of(const DeviceEvidence& d) {
     if (place.empty()) continue;
     auto line = std::find_if(lines.begin(), lines.end(),
                              [&](const GrowingLine& l) { return l.place == place; });
-    if (line == lines.end()) line = lines.insert(line, {std::move(place), {}});
+    if (line == lines.end()) line = lines.insert(line, {std::move(place), 0, {}});
+    line->bytes_per_step += g.bytes_per_step;
     line->stacks.push_back(std::move(frames));
   }
+  // Blocks that are larger than what was asked for make a level rise a little that stays as it is.
+  constexpr double kNextToNothing = 0.02;
+  double most = 0;
+  for (const GrowingLine& line : lines) most = std::max(most, line.bytes_per_step);
+  std::erase_if(
+      lines, [&](const GrowingLine& line) { return line.bytes_per_step < kNextToNothing * most; });
   return lines;
 }
 

@@ -462,4 +462,20 @@ TEST(LeakLines, ALeakThatPauses) {
   EXPECT_EQ(but_for(235, 320).alarms(), Ids{}) << "over";
 }
 
+// A block that is a little larger than the one before is no growth to speak of.
+TEST(LeakLines, LinesThatHardlyGrowAreNotNamed) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 30; ++i) {
+      t.step();
+      s.alloc(4 * kMiB, s.user(77));
+      if (i == 20) s.alloc(kMiB / 2, s.node("ToCopyBackward0"));
+    }
+  });
+  const Finding f = trace.finding("creep");
+  ASSERT_FALSE(f.advice.empty());
+  EXPECT_NE(f.advice[0].detail.find("train.py:77"), std::string::npos) << f.advice[0].detail;
+  EXPECT_EQ(f.advice[0].detail.find("ToCopyBackward0"), std::string::npos) << f.advice[0].detail;
+}
+
 }  // namespace tidemark
