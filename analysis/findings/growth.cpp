@@ -347,6 +347,14 @@ std::optional<FirstGrowth> first_growth(const DeviceEvidence& d) {
   return FirstGrowth{d.steps.number(bends ? bend : kept - 1), !bends};
 }
 
+std::string since_text(const DeviceEvidence& d, const std::optional<FirstGrowth>& first) {
+  if (grew_before_history(d)) return ", from before the recording on";
+  if (!first) return "";
+  return first->step <= 1 ? ", from the first one on"
+                          : fmt::format(", from {}step {} on", first->exact ? "" : "about ",
+                                        grouped(first->step));
+}
+
 std::optional<uint64_t> steps_until_full(const DeviceEvidence& d) {
   // The others on a shared card may grow as well.
   if (!grows(d) || d.limit.bytes == 0 || d.ran_out() || d.shares_card) return std::nullopt;

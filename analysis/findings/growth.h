@@ -39,6 +39,9 @@ struct FirstGrowth {
 // Nothing: not known, or before the history began.
 std::optional<FirstGrowth> first_growth(const DeviceEvidence& d);
 bool grew_before_history(const DeviceEvidence& d);
+// ", from step 12 on"; empty if it is not known. What follows the step of the optimizer counts as
+// part of the next step.
+std::string since_text(const DeviceEvidence& d, const std::optional<FirstGrowth>& first);
 // After how many more steps the device will be full at this rate; nothing: not foreseeable.
 std::optional<uint64_t> steps_until_full(const DeviceEvidence& d);
 // That step, counted from the beginning of the run; 0: not foreseeable or, in a kept window, how

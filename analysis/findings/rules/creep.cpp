@@ -48,16 +48,6 @@ bool frees_some_growth(const DeviceEvidence& d) {
                      });
 }
 
-// ", from step 12 on"; empty if it is not known. What follows the step of the optimizer counts as
-// part of the next step.
-std::string since_text(const DeviceEvidence& d, const std::optional<FirstGrowth>& first) {
-  if (grew_before_history(d)) return ", from before the recording on";
-  if (!first) return "";
-  return first->step <= 1 ? ", from the first one on"
-                          : fmt::format(", from {}step {} on", first->exact ? "" : "about ",
-                                        grouped(first->step));
-}
-
 // Where the states of optimizers grow; empty where something else does.
 std::string_view advice_on_made_anew(const DeviceEvidence& d) {
   const auto& growing = d.steps.growing;

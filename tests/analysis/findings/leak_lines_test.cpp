@@ -478,4 +478,15 @@ TEST(LeakLines, LinesThatHardlyGrowAreNotNamed) {
   EXPECT_EQ(f.advice[0].detail.find("ToCopyBackward0"), std::string::npos) << f.advice[0].detail;
 }
 
+TEST(LeakLines, TheStepFromWhichOnGraphsStay) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 40; ++i) t.step(1, i >= 25);
+  });
+  const Finding f = trace.finding("retained_graph");
+  EXPECT_NE(f.summary.find("with every step, from about step 25 on"), std::string::npos)
+      << f.summary;
+  EXPECT_EQ(evidence_of(f, "since_step"), 25U);
+}
+
 }  // namespace tidemark
