@@ -4,6 +4,7 @@
 #include <array>
 #include <iterator>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -32,8 +33,8 @@ constexpr NamedRule kRules[] = {
     {"checkpoint_kept", find_checkpoint_kept},
     {"kept_by_error", find_kept_by_error},
     {"one_operation_peak", find_one_operation_peak},
-    {"activation_peak", find_activation_peak},
     {"queued_inputs", find_queued_inputs},
+    {"activation_peak", find_activation_peak},
     {"optimizer_state_spike", find_optimizer_state_spike},
     {"shape_variance", find_shape_variance},
     {"cache_thrash", find_cache_thrash},
@@ -61,16 +62,21 @@ uint64_t best_saving(const Finding& f) {
   return f.advice.empty() ? 0 : f.advice.front().saves_bytes;
 }
 
-// What filled the memory comes before the request that no longer fitted, and a limit that the
-// program set in between.
-int order_of_cause(const Finding& f) {
-  if (f.severity != kError) return 2;
-  if (f.id == "creep" || f.id == "retained_graph" || f.id == "eval_keeps_graph" ||
-      f.id == "accumulated_graphs" || f.id == "one_operation_peak" || f.id == "checkpoint_kept" ||
-      f.id == "kept_by_error" || f.id == "rank_imbalance" || f.id == "stray_context") {
-    return 0;
-  }
-  return f.id == "memory_fraction" ? 1 : 2;
+// What filled the memory comes before the request that no longer fitted.
+bool is_cause(const Finding& f) {
+  if (f.severity != kError) return false;
+  return f.id == "creep" || f.id == "retained_graph" || f.id == "eval_keeps_graph" ||
+         f.id == "accumulated_graphs" || f.id == "one_operation_peak" ||
+         f.id == "checkpoint_kept" || f.id == "kept_by_error" || f.id == "rank_imbalance" ||
+         f.id == "stray_context";
+}
+
+// A limit that the program set comes before the request that no longer fitted; if it is known what
+// filled the memory, a higher one only delays the error, and comes last.
+int order_of_cause(const Finding& f, bool cause_is_known) {
+  if (is_cause(f)) return 0;
+  if (f.severity != kError || f.id != "memory_fraction") return 2;
+  return cause_is_known ? 3 : 1;
 }
 
 // What a cause and its effect have in common.
@@ -137,7 +143,12 @@ std::vector<Finding> diagnose(const Evidence& evidence) {
 }
 
 void sort_findings(std::vector<Finding>& findings) {
-  std::stable_sort(findings.begin(), findings.end(), [](const Finding& a, const Finding& b) {
+  const auto device_of = [](const Finding& f) { return std::tie(f.rank, f.pid, f.file, f.device); };
+  std::set<std::tuple<int64_t, uint64_t, std::string, int64_t>> with_cause;
+  for (const Finding& f : findings) {
+    if (is_cause(f)) with_cause.insert(device_of(f));
+  }
+  std::stable_sort(findings.begin(), findings.end(), [&](const Finding& a, const Finding& b) {
     const int x = weight(a.severity);
     const int y = weight(b.severity);
     if (x != y) return x > y;
@@ -145,8 +156,8 @@ void sort_findings(std::vector<Finding>& findings) {
     const bool others_a = a.id == "other_process";
     const bool others_b = b.id == "other_process";
     if (others_a != others_b) return others_b;
-    const int cause_a = order_of_cause(a);
-    const int cause_b = order_of_cause(b);
+    const int cause_a = order_of_cause(a, with_cause.contains(device_of(a)));
+    const int cause_b = order_of_cause(b, with_cause.contains(device_of(b)));
     if (cause_a != cause_b) return cause_a < cause_b;
     const uint64_t saving_a = best_saving(a);
     const uint64_t saving_b = best_saving(b);

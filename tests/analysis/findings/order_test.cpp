@@ -50,5 +50,20 @@ TEST(FindingOrder, GrowthComesBeforeTheHolesThatItLeaves) {
   EXPECT_EQ(found.front().id, "creep");
 }
 
+TEST(FindingOrder, AHigherLimitComesLastIfTheCauseIsKnown) {
+  const auto order = [](bool leaks) {
+    std::vector<Finding> found = {finding("memory_fraction", 0, 0), finding("capacity", 0, 0)};
+    if (leaks) found.push_back(finding("creep", 0, 700));
+    for (Finding& f : found) f.severity = kError;
+    sort_findings(found);
+    std::vector<std::string> ids;
+    for (const Finding& f : found) ids.push_back(f.id);
+    return ids;
+  };
+  using Ids = std::vector<std::string>;
+  EXPECT_EQ(order(true), (Ids{"creep", "capacity", "memory_fraction"}));
+  EXPECT_EQ(order(false), (Ids{"memory_fraction", "capacity"}));
+}
+
 }  // namespace
 }  // namespace tidemark
