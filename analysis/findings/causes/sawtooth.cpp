@@ -48,7 +48,7 @@ bool is_large(const Burst& burst) {
 // Where in the program something is freed: the stacks of what was allocated last, and of what is
 // allocated next. What the program does before or after it may differ, as a validation does that
 // comes now and then.
-class Places {
+class ClearingPlaces {
  public:
   void add(const AllocationHistory& model, const Burst& first, const Burst& last) {
     const size_t before = first_born_after(model, first.first);
@@ -77,7 +77,7 @@ size_t period_of(const std::vector<size_t>& steps) {
 Clearings clearings_of(const DeviceEvidence& d, const std::vector<Burst>& bursts) {
   constexpr size_t kLeastClearings = 2;
   std::vector<size_t> steps;
-  Places places;
+  ClearingPlaces places;
   size_t large = 0;
   for (size_t i = 0; i < bursts.size();) {
     if (!is_large(bursts[i])) {
