@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 
+#include "analysis/insight/unowned_weights.h"
 #include "analysis/wording.h"
 #include "cli/command.h"
 #include "cli/loss_warnings.h"
@@ -180,6 +181,8 @@ Status check_module(const std::string& limit, const Report& report, Verdict& ver
   uint64_t highest = 0;
   std::string where;
   bool known = false;
+  uint64_t at_most = 0;  // with the weights whose module is not known
+  uint64_t unknown = 0;  // of that device
   for (const RankReport& rank : report.ranks) {
     for (const DeviceReport& d : rank.devices) {
       uint64_t bytes = 0;
@@ -187,6 +190,11 @@ Status check_module(const std::string& limit, const Report& report, Verdict& ver
         if (m.module != name && !m.module.starts_with(name + ".")) continue;
         known = true;
         bytes += m.bytes;
+      }
+      const uint64_t nobodys = unowned_weights(d.modules);
+      if (bytes + nobodys > at_most) {
+        at_most = bytes + nobodys;
+        unknown = nobodys;
       }
       if (bytes <= highest) continue;
       highest = bytes;
@@ -197,6 +205,12 @@ Status check_module(const std::string& limit, const Report& report, Verdict& ver
   const auto [held, allowed] = size_texts(highest, *most);
   verdict.add(highest <= *most,
               fmt::format("module {} on {} {} at the peak, limit {}", name, where, held, allowed));
+  if (at_most > *most) {
+    verdict.doubt(fmt::format(
+        "{}: {} of weights were made or loaded on the device, and which nn.Module has them is not "
+        "recorded: {} may hold up to {}; --allow-losses checks the rest",
+        report.path, size_text(unknown), name, size_text(at_most)));
+  }
   return {};
 }
 

@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "analysis/insight/unowned_weights.h"
 #include "analysis/names/stack_lines.h"
 #include "analysis/report/restarts.h"
 #include "analysis/report/stack_pairs.h"
@@ -108,6 +109,17 @@ std::vector<DiffLine> modules_of(const DeviceReport& a, const DeviceReport& b) {
   pairs.erase("");
   std::erase_if(pairs, [](const auto& p) { return p.second.first == p.second.second; });
   return named_lines(pairs);
+}
+
+std::string weights_note(const DeviceReport& a, const DeviceReport& b) {
+  if (a.modules.empty() || b.modules.empty()) return {};
+  const uint64_t before = unowned_weights(a.modules);
+  const uint64_t after = unowned_weights(b.modules);
+  if (before <= a.at_totals.allocated / 100 && after <= b.at_totals.allocated / 100) return {};
+  return fmt::format(
+      "by nn.Module, weights that were made or loaded on the device are under (none), {} before "
+      "and {} after: which module has them is not recorded",
+      size_text(before), size_text(after));
 }
 
 // Both held about the same, and changed by about the same.
@@ -315,6 +327,11 @@ Result<Diff> compare(const Report& before, const Report& after) {
       d.modules = modules_of(x, y);
       d.layers = layers_of(x, y);
       d.stacks = stacks_of(x, y, diff.notes);
+      const std::string weights = weights_note(x, y);
+      if (!weights.empty() && !d.layers.empty()) {
+        const std::string place = diff_place(d.before_rank, d.before_pid, d.before_device);
+        diff.notes.push_back(pairs.size() > 1 ? place + ": " + weights : weights);
+      }
     }
     diff.devices.push_back(std::move(d));
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "analysis/insight/unowned_weights.h"
 #include "analysis/wording.h"
 #include "export/report/report_wording.h"
 #include "export/safe_text.h"
@@ -31,6 +32,17 @@ std::string each_text(const ModuleRow& row) {
 bool knows_modules(const DeviceReport& device) {
   return std::any_of(device.layers.begin(), device.layers.end(),
                      [](const ModuleRow& row) { return !row.path.empty(); });
+}
+
+// What the rows do not tell.
+std::vector<std::string> layer_notes(const DeviceReport& device) {
+  std::vector<std::string> notes;
+  if (unowned_weights(device.modules) > device.at_totals.allocated / 100) {
+    notes.emplace_back(
+        "weights under (none) were made or loaded on the device: which module has them is not "
+        "recorded");
+  }
+  return notes;
 }
 
 }  // namespace
@@ -82,6 +94,7 @@ std::vector<std::string> layer_lines(const DeviceReport& device, size_t width) {
     lines.push_back(
         fmt::format("    ... {} more; --json shows them", device.layers.size() - shown.size()));
   }
+  for (const std::string& note : layer_notes(device)) lines.push_back("    " + note);
   return lines;
 }
 
@@ -137,6 +150,7 @@ void put_layers(HtmlWriter& html, const DeviceReport& device) {
   }
   for (size_t i = 0; i < open.size(); ++i) html.raw("</details>");
   html.raw("</div>\n");
+  for (const std::string& note : layer_notes(device)) html.element("p", note);
 }
 
 }  // namespace tidemark

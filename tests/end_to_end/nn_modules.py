@@ -17,8 +17,9 @@ tmp = pathlib.Path(tempfile.mkdtemp())
 PARAMETER, WORKSPACE = 1, 10
 
 
-def trace(name, mlp_bytes, other_root=None):
-    """A model with two layers that allocate in the same line; a parameter of the first."""
+def trace(name, mlp_bytes, other_root=None, nobodys=0):
+    """A model with two layers that allocate in the same line; a parameter of the first, and one
+    of nobody's."""
     file = TraceFile()
     text = lambda value: file.string(1, value)  # noqa: E731
     file.table(1, "Processes", [process_row(file, 1, 0, 1)])
@@ -45,8 +46,14 @@ def trace(name, mlp_bytes, other_root=None):
         rows.append({"time_ns": START + 1 + i, "action": 1, "address": address, "size_bytes": size,
                      "block_bytes": size, "stack": stack})
         address += size
+    tags = []
+    if nobodys:
+        rows.append({"time_ns": START + 20, "action": 1, "address": address, "size_bytes": nobodys,
+                     "block_bytes": nobodys, "stack": 1})
+        tags = [{"time_ns": START + 52, "address": address, "size_bytes": nobodys,
+                 "category": PARAMETER}]
     file.table(1, "FrameworkEvents", rows)
-    file.table(1, "TensorTags", [{"time_ns": START + 50, "address": address - 4 * MiB,
+    file.table(1, "TensorTags", tags + [{"time_ns": START + 50, "address": address - 4 * MiB,
                                   "size_bytes": 4 * MiB, "category": PARAMETER, "nn_module": 2},
                                  {"time_ns": START + 51, "address": address - 9 * MiB,
                                   "size_bytes": 5 * MiB, "category": WORKSPACE}])
@@ -98,6 +105,19 @@ for limit, status in (("layers.0=7MiB", 0), ("layers.0=5MiB", 1), ("layers=9MiB"
     check_equal(done.returncode, status, f"check {limit}: {done.stdout}{done.stderr}")
 message = run("check", first, "--max-module", "layer.0=1GiB").stderr
 check("no nn.Module 'layer.0' holds memory at the peak; there are: layers" in message, message)
+
+# Weights whose module nobody knows may be of any.
+made = trace("made.tmk", 3 * MiB, nobodys=10 * MiB)
+for limit, status in (("layers.0=17MiB", 0), ("layers.0=15MiB", 2), ("layers.0=5MiB", 1)):
+    done = run("check", made, "--max-module", limit)
+    check_equal(done.returncode, status, f"check {limit}: {done.stdout}{done.stderr}")
+    check(("10.0 MiB of weights" in done.stderr) == (status == 2), done.stderr)
+check_equal(run("check", made, "--max-module", "layers.0=15MiB", "--allow-losses").returncode, 0,
+            "what is known is checked")
+unknown = "which module has them is not recorded"
+check(unknown in run("diff", first, made).stdout and unknown in run("report", made).stdout,
+      "weights of no module are said")
+check(unknown not in run("diff", first, second).stdout + said.stdout, "all weights are known")
 
 # Where several trees have modules, their root's class is part of the name.
 several = report(trace("several.tmk", MiB, "Critic"))["ranks"][0]["devices"][0]
