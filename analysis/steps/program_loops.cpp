@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-
 namespace tidemark {
 
 ProgramLoops::ProgramLoops(const Dictionary& names, const AllocationHistory& model,
@@ -162,7 +161,9 @@ void ProgramLoops::find_loops() {
       } else if (count + 1 >= kLeastRounds) {
         add_loops(i, line, LoopUse::kAround);
       }
-      if (often) break;
+      if (!often) continue;
+      add_loop_within(i, line);
+      break;
     }
   }
 }
@@ -181,6 +182,25 @@ void ProgramLoops::add_loop(uint32_t function, int64_t first_line, int64_t last_
   loops_in_[function].push_back(static_cast<uint32_t>(loops_.size()));
   const uint32_t depth = functions_[function].depth;
   loops_.push_back({function, depth, first_line, last_line, use, {}, {}});
+}
+
+// That goes back from the same line as a loop, but mostly to a later one than its first.
+void ProgramLoops::add_loop_within(uint32_t function, int64_t first_line) {
+  const auto& turns = functions_[function].turns;
+  int64_t end = 0;
+  uint32_t most = 0;
+  for (const auto& [lines, count] : turns) {
+    if (lines.first != first_line || count <= most) continue;
+    end = lines.second;
+    most = count;
+  }
+  int64_t later = 0;
+  for (const auto& [lines, count] : turns) {
+    if (lines.second != end || lines.first <= first_line || count <= most) continue;
+    later = lines.first;
+    most = count;
+  }
+  if (later != 0) add_loop(function, later, end, LoopUse::kWithin);
 }
 
 void ProgramLoops::collect_rounds() {

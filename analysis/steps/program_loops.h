@@ -24,8 +24,9 @@ inline constexpr size_t kLeastRounds = 3;
 // What a loop's rounds can be steps of. Calls of a module are steps of inference only, and only as
 // parts of another loop if the program allocates between them; rounds around micro-batches, and
 // those of a function that generates something, are steps of training only. Rounds around many
-// others are steps only if these are tokens.
-enum class LoopUse : uint8_t { kAny, kTraining, kInference, kPart, kAround };
+// others are steps only if these are tokens. Rounds that begin at a later line than others, and end
+// where these do, are steps only if the earlier line does not run in each of them.
+enum class LoopUse : uint8_t { kAny, kTraining, kInference, kPart, kAround, kWithin };
 
 // Loops of one function that begin at the same line differ in where they end: the one over
 // micro-batches ends before the optimizer's step, the one around it after.
@@ -89,6 +90,7 @@ class ProgramLoops {
   void find_loops();
   void add_loops(uint32_t function, int64_t first_line, LoopUse use);
   void add_loop(uint32_t function, int64_t first_line, int64_t last_line, LoopUse use);
+  void add_loop_within(uint32_t function, int64_t first_line);
   void collect_rounds();
 
   const AllocationHistory& model_;

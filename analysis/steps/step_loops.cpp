@@ -33,7 +33,7 @@ class StepLoops {
     const Loop* const step = trains ? chosen_for_training(parts) : chosen_for_inference(parts);
     Rhythm rhythm;
     if (step == nullptr) return rhythm;
-    rhythm.confidence = 0.9;
+    rhythm.confidence = step->use == LoopUse::kWithin ? 0.7 : 0.9;
     // A loop of training ends as well, but what it kept stays.
     if (!trains) rhythm.end = program_.end_of(*step);
     const std::vector<uint32_t> rounds =
@@ -172,7 +172,34 @@ class StepLoops {
     }
     if (best == nullptr) return nullptr;
     const Loop* const requests = requests_of(*best, parts);
-    return requests != nullptr ? requests : shortest_of(*best, parts);
+    return whole_of(requests != nullptr ? *requests : *shortest_of(*best, parts), parts);
+  }
+
+  // The rounds of an engine that admits requests in some of them go back to two lines. So do
+  // requests that begin with a prompt and go on token by token, but few of them have one token.
+  const Loop* whole_of(const Loop& step, const Parts& parts) const {
+    const Loop* whole = &step;
+    for (const Loop& loop : program_.loops()) {
+      if (loop.use != LoopUse::kWithin || loop.function != step.function) continue;
+      if (loop.first_line <= step.first_line || !more_rounds(loop, whole)) continue;
+      const bool infers = share_with(loop, parts.captured) < kMost &&
+                          (parts.forward.empty() || share_with(loop, parts.forward) >= kMost);
+      if (infers && covers_most(loop) && often_meets(step, loop)) whole = &loop;
+    }
+    return whole;
+  }
+
+  // Whether a fifth of the outer rounds or more are a single one of the inner loop.
+  static bool often_meets(const Loop& outer, const Loop& inner) {
+    size_t alike = 0;
+    auto next = inner.rounds.begin();
+    for (size_t i = 0; i + 1 < outer.rounds.size(); ++i) {
+      next = std::lower_bound(next, inner.rounds.end(), outer.rounds[i]);
+      const auto end = std::lower_bound(next, inner.rounds.end(), outer.rounds[i + 1]);
+      alike += end - next == 1 ? 1U : 0U;
+      next = end;
+    }
+    return 5 * alike >= outer.rounds.size();
   }
 
   // The loop of the same function around that over the tokens of an answer.

@@ -319,6 +319,36 @@ TEST(StepLoops, RequestsWithoutAGrowingCacheAreSteps) {
   }
 }
 
+// An engine with a pool of caches: each step decodes a token of all requests, and admits new ones
+// before, where others have ended.
+TEST(StepLoops, AStepOfAnEngineAdmitsRequestsOrNot) {
+  const auto stepped = [](const std::function<bool(int)>& admits) {
+    return steps_told([&](Story& s) {
+      const auto pass = [&](int line, uint64_t bytes) {
+        for (int layer = 0; layer < 6; ++layer) {
+          s.free(s.alloc(bytes,
+                         s.stack({"forward model.py:" + std::to_string(20 + layer),
+                                  "_call_impl torch/nn/modules/module.py:1",
+                                  "step engine.py:" + std::to_string(line), "run engine.py:60"})));
+        }
+      };
+      s.alloc(256 * kMiB, s.stack({"__init__ engine.py:5", "main engine.py:86"}));
+      for (int i = 0; i < 200; ++i) {
+        if (admits(i)) pass(41, 64 * kMiB);
+        const uint64_t ids = s.alloc(4096, s.stack({"step engine.py:44", "run engine.py:60"}));
+        pass(49, kMiB);
+        s.free(s.alloc(4096, s.stack({"step engine.py:50", "run engine.py:60"})));
+        s.free(ids);
+      }
+    });
+  };
+  const Steps engine = stepped([](int i) { return i % 7 == 0 || i % 7 == 1 || i % 7 == 4; });
+  EXPECT_EQ(engine.count(), 200U);
+  EXPECT_LT(engine.confidence, 0.9);
+  EXPECT_EQ(stepped([](int i) { return i % 4 == 0; }).count(), 50U) << "tokens of a request";
+  EXPECT_EQ(stepped([](int) { return true; }).count(), 200U);
+}
+
 // The first of the batches of an epoch may be larger, but the others need not be alike, or it is
 // not far larger.
 TEST(StepLoops, BatchesOfAnEpochAreSteps) {
