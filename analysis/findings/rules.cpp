@@ -34,6 +34,7 @@ constexpr NamedRule kRules[] = {
     {"kept_by_error", find_kept_by_error},
     {"one_operation_peak", find_one_operation_peak},
     {"queued_inputs", find_queued_inputs},
+    {"joined_results", find_joined_results},
     {"activation_peak", find_activation_peak},
     {"optimizer_state_spike", find_optimizer_state_spike},
     {"shape_variance", find_shape_variance},
