@@ -172,6 +172,7 @@ class Categorizer {
     switch (roles_.of(a.stack)) {
       case StackRole::kForward:
         next_forward_ = a.birth;
+        if (is_of_model(a.stack)) next_pass_ = a.birth;
         break;
       case StackRole::kBackward:
         next_backward_ = a.birth;
@@ -201,6 +202,7 @@ class Categorizer {
   void survey() {
     survey_failure();
     survey_results();
+    survey_inputs();
     std::unordered_set<uint64_t> made_sizes;  // of parameters that the history allocates
     bool in_pass = false;
     for (size_t i = 0; i < model_.allocations.size(); ++i) {
@@ -254,6 +256,29 @@ class Categorizer {
       ++failed_with_[a.stack];
       if (is_workspace_size(a.asked_bytes())) ++results_like_workspaces_[a.stack];
     }
+  }
+
+  // The program's lines that run before a pass of the model, at least once. The others only go on
+  // with what passes have computed. Each step begins anew.
+  void survey_inputs() {
+    size_t step = 0;
+    bool passed = false;
+    for (size_t i = 0; i < model_.allocations.size(); ++i) {
+      if (model_.allocations.seeded(i)) continue;
+      const uint32_t birth = model_.allocations.birth(i);
+      for (; step < steps_.boundaries.size() && steps_.boundaries[step] <= birth; ++step) {
+        passed = false;
+      }
+      const uint32_t stack = model_.allocations.stack(i);
+      const StackRole role = roles_.of(stack);
+      if (role == StackRole::kForward) passed |= is_of_model(stack);
+      if (role == StackRole::kUser && !passed) before_passes_.insert(stack);
+    }
+  }
+
+  // Not of a function of torch.nn that the program calls itself, unless there are no modules.
+  bool is_of_model(uint32_t stack) const {
+    return !has_modules_ || (stack < in_module_.size() && in_module_[stack]);
   }
 
   // A layer that keeps several blocks of a workspace's size, on one stream, keeps its results.
@@ -540,6 +565,9 @@ class Categorizer {
     // A forward pass that ended with an error could not run its backward pass.
     const bool ended = a.release != kNever && !meets(a, next_failure_);
     kept_without_backward_ = out_.has_backward && (ended || validates) && meets(a, pass_end_);
+    // Nothing waits for a backward pass in a program that has none: it is a result of a layer that
+    // a later one needs, or of the model.
+    if (ended && !out_.has_backward) return {Category::kTemporary, 5};
     return {Category::kActivation, 5};
   }
 
@@ -577,13 +605,14 @@ class Categorizer {
   }
 
   // The program's own lines: allocations that feed a forward pass are input, those after it are
-  // loss.
+  // loss. What a program that does not train computes between passes is no input of the next one.
   Guess user(const Allocation& a) {
     if (is_kv_cache(a)) return {Category::kKvCache, 6};
     if (queued_.contains(a.stack)) return {Category::kInput, 6};
     if ((!known_.set_up.empty() && is_set_up(a)) || cache_.copies_model(a)) return {};
     if (!out_.has_backward && cache_.may_be_data(a)) return {};
-    const bool feeds = meets(a, next_forward_) && next_forward_ < next_backward_;
+    const bool feeds = meets(a, next_pass_) && next_pass_ < next_backward_ &&
+                       (out_.has_backward || before_passes_.contains(a.stack));
     const bool listed =
         !meets(a, next_backward_) && (rounds_[a.stack].are_kept() || cache_.collects(a));
     if (is_collection(ends_of(a.stack))) return {};
@@ -601,6 +630,8 @@ class Categorizer {
   const TrainingLines lines_;
   const bool trains_ = lines_.any();
   const std::vector<bool> in_module_ = module_stacks(process_.names);
+  const bool has_modules_ =
+      std::find(in_module_.begin(), in_module_.end(), true) != in_module_.end();
   ServingCache cache_;
   const WeightCopies copies_;
   const SecondOrderGraphs second_order_;
@@ -614,6 +645,7 @@ class Categorizer {
   std::unordered_set<uint32_t> workspaces_;                        // events of their births
   Allocation last_workspace_;                                      // of cuBLAS
   std::unordered_map<uint32_t, LineRounds> rounds_;                // of the program's own lines
+  std::unordered_set<uint32_t> before_passes_;                     // stacks
   // Of backward passes, by stack and size.
   std::map<std::pair<uint32_t, uint64_t>, LeftBlocks> left_by_backward_;
   std::vector<Ends> ends_;       // by stack; the last one: of stacks that are not known
@@ -628,6 +660,7 @@ class Categorizer {
   std::unordered_set<uint32_t> queued_;         // stacks of batches that are loaded far ahead
   std::unordered_set<uint32_t> served_graphs_;  // stacks, in a program without a backward pass
   uint32_t next_forward_ = kNever;
+  uint32_t next_pass_ = kNever;  // of a model
   uint32_t next_backward_ = kNever;
   uint32_t next_optimizer_ = kNever;
   uint32_t next_other_ = kNever;
