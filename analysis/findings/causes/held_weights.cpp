@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <map>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
 #include "analysis/history/rehearsal.h"
+#include "analysis/load/number_width.h"
 #include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
 
@@ -224,6 +226,22 @@ std::string weights_text(const Dictionary& names, const HeldWeights& weights) {
                             weights.is_halved ? "half the sizes" : "the same sizes");
 }
 
+namespace {
+
+// Under autocast, products of a model in 32 bits have 16 as well, but an optimizer tells then.
+bool have_16_bits(const DeviceEvidence& d) {
+  const NumberWidth optimized = width_of_optimized(d.process->names);
+  return width_of_products(d.process->compute) == NumberWidth::k16 &&
+         optimized != NumberWidth::k32 && optimized != NumberWidth::kBoth;
+}
+
+// How weights take half of what they do.
+std::string_view fewer_bits(const DeviceEvidence& d) {
+  return have_16_bits(d) ? "quantized to 8 bits" : "in half the precision";
+}
+
+}  // namespace
+
 Advice smaller_weights(const DeviceEvidence& d, const HeldWeights& weights, bool failed) {
   const Dictionary& names = d.process->names;
   if (weights.has_copy()) {
@@ -233,9 +251,8 @@ Advice smaller_weights(const DeviceEvidence& d, const HeldWeights& weights, bool
       return {"move_copy",
               fmt::format("if one of the models that {} makes is not trained (a teacher, a "
                           "reference model), compute its results beforehand, or keep it in host "
-                          "memory or on another card: saves {}; in half the precision it takes "
-                          "half of that",
-                          copy, size_text(saved)),
+                          "memory or on another card: saves {}; {} it takes half of that",
+                          copy, size_text(saved), fewer_bits(d)),
               saved};
     }
     if (copy == place(names, weights.original)) {
@@ -259,8 +276,8 @@ Advice smaller_weights(const DeviceEvidence& d, const HeldWeights& weights, bool
     const uint64_t saved = saved_without(d, weights.copy, 1);
     return {"move_copy",
             fmt::format("keep the copy that {} makes in host memory (device=\"cpu\") and update it "
-                        "there: saves {}; in half the precision it takes half of that",
-                        copy, size_text(saved)),
+                        "there: saves {}; {} it takes half of that",
+                        copy, size_text(saved), fewer_bits(d)),
             saved};
   }
   const WeightsOfLine& largest = weights.lines.front();
@@ -268,20 +285,21 @@ Advice smaller_weights(const DeviceEvidence& d, const HeldWeights& weights, bool
   if (weights.lines.size() > 1 && !failed) {
     return {"smaller_weights",
             fmt::format("if the weights of {} are not trained (a teacher, a reference model), keep "
-                        "them in half the precision: saves {}; in host memory or on another card, "
-                        "they take nothing here",
-                        place(names, largest), size_text(saved)),
+                        "them {}: saves {}; in host memory or on another card, they take nothing "
+                        "here",
+                        place(names, largest), fewer_bits(d), size_text(saved)),
             saved};
   }
+  const std::string_view smaller =
+      have_16_bits(d) ? "quantized to 8 bits" : "half the precision or quantized";
   return {
       "smaller_weights",
-      fmt::format("make the weights of {} take less: {}, a part of the layers in host memory "
-                  "(device_map=\"auto\"), or the model sharded over several cards (FSDP, tensor "
-                  "parallelism)",
-                  place(names, largest),
-                  failed ? "half the precision or quantized (more would have followed)"
-                         : fmt::format("half the precision or quantized (saves {} or more)",
-                                       size_text(saved))),
+      fmt::format(
+          "make the weights of {} take less: {} ({}), a part of the layers in host memory "
+          "(device_map=\"auto\"), or the model sharded over several cards (FSDP, tensor "
+          "parallelism)",
+          place(names, largest), smaller,
+          failed ? "more would have followed" : fmt::format("saves {} or more", size_text(saved))),
       saved};
 }
 

@@ -230,6 +230,37 @@ TEST(Weights, OfAModelThatIsTooLarge) {
   EXPECT_FALSE(advises(f, "halve_batch"));
 }
 
+// Half the precision is no advice where the kernels tell that the model has it.
+TEST(Weights, Of16BitsAreQuantized) {
+  const auto advice = [](const char* kernel) {
+    MemorySink sink;
+    TraceWriter writer(sink);
+    Story s(writer, 1, -1, 0, kCard);
+    for (int i = 0; i < 100; ++i) s.alloc(9 * kMiB, moved(s, 12));
+    s.run_out(9 * kMiB, 18 * kMiB, moved(s, 12));
+    Kernel k{};
+    k.start_ns = s.tick();
+    k.duration_ns = 1000;
+    k.name = 1000;
+    writer.append_string(k.name, kernel);
+    writer.append(k);
+    writer.finish();
+    const Result<TraceReader> reader = open_bytes_as_trace(sink.bytes);
+    const Result<TraceModel> trace = load_trace({&*reader, 1});
+    const Result<Report> report = make_report(*trace, {});
+    for (const Finding& f : report->findings) {
+      if (f.id == "capacity" && !f.advice.empty()) return f.advice[0].detail;
+    }
+    return std::string();
+  };
+  const std::string in_16 = advice("nvjet_sm90_tst_96x128_64x7_1x2_h_bz_TNN");
+  EXPECT_NE(in_16.find("quantized to 8 bits"), std::string::npos) << in_16;
+  EXPECT_EQ(in_16.find("half the precision"), std::string::npos) << in_16;
+  const std::string in_32 =
+      advice("sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3");
+  EXPECT_NE(in_32.find("half the precision"), std::string::npos) << in_32;
+}
+
 TEST(Weights, ThatTakeLittleAreNotTheCause) {
   const Trace trace = Trace::on_card(kCard, [](Story& s, uint32_t) {
     make_model(s, 4, moved(s, 12));
