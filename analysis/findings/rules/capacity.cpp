@@ -282,9 +282,10 @@ void add_what_else_is_known(const DeviceEvidence& d, Finding& f) {
 // Blocks of one line, however it was called, or all gradients.
 struct LargestLine {
   uint64_t bytes = 0;
-  std::vector<std::string> frames;   // of most of its bytes; empty: older than the history
-  std::string place;                 // empty: gradients
-  bool in_backward_pass = false;     // which has no line
+  std::vector<std::string> frames;  // of most of its bytes; empty: older than the history
+  std::string place;                // empty: gradients
+  bool in_backward_pass = false;    // which has no line
+  bool in_optimizer = false;
   std::vector<std::string> as_much;  // other lines
 };
 
@@ -316,8 +317,12 @@ std::optional<LargestLine> largest_line(const DeviceEvidence& d, uint32_t event)
       continue;
     }
     const bool backward = d.roles->of(stack) == StackRole::kBackward;
-    largest = {
-        bytes, names.stack_text(stack), place, backward && place.find(':') == place.npos, {}};
+    largest = {bytes,
+               names.stack_text(stack),
+               place,
+               backward && place.find(':') == place.npos,
+               in_optimizer(d.roles->of(stack)),
+               {}};
   }
   if (largest.frames.empty() && d.model->seeded_blocks == 0) return std::nullopt;
   return largest;
@@ -339,6 +344,13 @@ Advice look_at(const LargestLine& largest) {
   if (largest.in_backward_pass) {
     return {"look_at_largest",
             fmt::format("{} are results of {} in the backward pass, more than any line holds",
+                        bytes, largest.place),
+            0};
+  }
+  if (largest.in_optimizer && largest.as_much.empty()) {
+    return {"look_at_largest",
+            fmt::format("{} are of the optimizer that steps at {}, more than any line holds: one "
+                        "with fewer or 8-bit states takes less",
                         bytes, largest.place),
             0};
   }

@@ -443,6 +443,20 @@ TEST(Capacity, GradientsAreNoLine) {
   }
 }
 
+// Nor can states of an optimizer, at whose line there is nothing to make smaller.
+TEST(Capacity, StatesAreOfTheirOptimizer) {
+  const Trace trace = Trace::on_card(kNotKnown, [](Story& s, uint32_t) {
+    Training t(s, {.activation = kMiB, .weight = 32 * kMiB});
+    for (int i = 0; i < 6; ++i) t.step(1);
+  });
+  const Finding f = trace.finding("capacity", kContextBytes + 64 * kMiB);
+  const Advice* advice = advice_of(f, "look_at_largest");
+  ASSERT_NE(advice, nullptr);
+  EXPECT_NE(advice->detail.find(" are of the optimizer that steps at "), std::string::npos)
+      << advice->detail;
+  EXPECT_EQ(advice->detail.find("free them earlier"), std::string::npos) << advice->detail;
+}
+
 // Half the batch is enough for one card, but not for a smaller one.
 TEST(Capacity, ASmallerStepIsNotTheOnlyAdviceIfItDoesNotFit) {
   const Trace trace = Trace::on_card(kNotKnown, [](Story& s, uint32_t) {
