@@ -22,7 +22,7 @@ std::string bursts_text(const KernelBursts& bursts) {
   const std::string cost =
       bursts.kernel_cost_ns == 0
           ? std::string()
-          : fmt::format("; {} ns per kernel, {}", grouped(bursts.kernel_cost_ns),
+          : fmt::format(" ({} ns per kernel, {})", grouped(bursts.kernel_cost_ns),
                         bursts.measured ? "measured" : "assumed");
   constexpr double kNearlyAll = 0.995;
   const std::string recorded =
@@ -32,7 +32,8 @@ std::string bursts_text(const KernelBursts& bursts) {
           : fmt::format("kernels recorded in bursts: {} of the time",
                         percent(bursts.recorded_share()));
   return fmt::format(
-      "{}, to stay below {} (estimated over the whole recording, with its beginning: {}{})",
+      "{}, to stay below {} once the program has begun; with its beginning, of which all are "
+      "recorded, about {}{}",
       recorded, bursts.budget.empty() ? "the budget" : bursts.budget, percent(bursts.cost_share()),
       cost);
 }

@@ -70,7 +70,7 @@ class Budget(unittest.TestCase):
     def test_report_info_and_json_say_it(self):
         text = run("report", self.out).stdout
         self.assertEqual(text.count(LINE), 1, text)
-        self.assertIn("to stay below 2 %", text)
+        self.assertIn("to stay below 2 % once the program has begun; with its beginning", text)
         self.assertIn("measured", text)
         self.assertIn(LINE, run("info", self.out).stdout)
         rank = json.loads(run("report", self.out, "--json").stdout)["ranks"][0]
