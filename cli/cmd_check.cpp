@@ -359,6 +359,11 @@ int run(const Options& options) {
     if (!verdict.why_in_doubt().empty() && !options.allow_losses) {
       return fail({verdict.why_in_doubt()});
     }
+    if (std::any_of(report->ranks.begin(), report->ranks.end(),
+                    [](const RankReport& rank) { return rank.loss.killed; })) {
+      warn(fmt::format("{}: the run was cut off: what it would have needed later is not checked",
+                       options.path));
+    }
     if (only_findings || !options.fail_on.empty()) {
       const std::string others = passed_over(*report, kWarning);
       verdict.add(true, "no failing findings" + (others.empty() ? "" : "; " + others));

@@ -263,6 +263,8 @@ check_equal([r["rank"] for r in killed["ranks"] if r["loss"]["last_kernels"]], [
 line = ("rank 0, rank 1, rank 3 were killed or did not exit normally: kernels of the last moments "
         "may be missing")
 check(line in killed["losses"] and line in run("report", RECORDED / "ranks" / "guilty4").stdout, line)
+passed = run("check", RECORDED / "ranks" / "guilty4", "--max-peak", "999GiB", "--allow-oom")
+check(passed.returncode == 0 and "the run was cut off" in passed.stderr, passed.stdout + passed.stderr)
 check(not any("killed" in text for text in report(RECORDED / "ranks" / "ddp2")["losses"]),
       "processes that ended in order")
 # The same without kernels: nothing is lost, but the report ends early.
