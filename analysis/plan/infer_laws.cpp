@@ -38,6 +38,7 @@ class LawInference {
     for (const ReductionBuffer& b : reduction_buffers(p_)) {
       laws_[b.row] = {0, b.scaled, 1, 1, true, b.most};
     }
+    for (const Phase& phase : p_.evaluations()) find_own_batch(phase);
     return std::move(laws_);
   }
 
@@ -48,6 +49,7 @@ class LawInference {
 
   SizeLaw law_of(size_t row) const {
     if (p_.bytes(row) <= kScalarBytes) return fixed(row);
+    if (p_.precedes_steps(row)) return fixed(row, false);  // of what the program prepares
     switch (p_.category(row)) {
       case Category::kParameter:
       case Category::kGradient:
@@ -56,8 +58,9 @@ class LawInference {
       case Category::kCommunication:
         return fixed(row);
       case Category::kInput:
-      case Category::kKvCache:
         return scaled(row);
+      case Category::kKvCache:  // a pool may have a size of its own
+        return scaled(row, !stays(row));
       default:
         break;
     }
@@ -65,6 +68,8 @@ class LawInference {
       case StackRole::kForward:
       case StackRole::kBackward:
         if (contains(p_.operation_file(row), "torch/distributed/")) return fixed(row);
+        // Made once and kept, such as a mask or a table of positions.
+        if (p_.outlives_steps(row)) return fixed(row, false);
         return scaled(row, !is_workspace(row));
       case StackRole::kData:
         return scaled(row);
@@ -73,6 +78,16 @@ class LawInference {
         return law_of_users(row);
       default:
         return fixed(row);
+    }
+  }
+
+  // A validation may have a batch of its own, which stays.
+  void find_own_batch(const Phase& evaluation) {
+    const BirthRange rows = births_within(p_.model(), evaluation.first, evaluation.last);
+    for (size_t i = rows.begin; i < rows.end; ++i) {
+      if (laws_[i].scaled == 0 || !laws_[i].sure) continue;
+      laws_[i].sure = false;
+      laws_[i].other_seq = laws_[i].seq;
     }
   }
 
@@ -85,9 +100,11 @@ class LawInference {
   // The program's own code holds copies of inputs and outputs, and of weights.
   SizeLaw law_of_users(size_t row) const {
     if (p_.is_parameter_size(p_.bytes(row))) return fixed(row, false);
-    const uint32_t end = p_.model().allocations.release(row);
-    const bool stays = end == kNever || p_.model().allocations.seeded(row);
-    return stays ? fixed(row, false) : scaled(row, false);
+    return stays(row) ? fixed(row, false) : scaled(row, false);
+  }
+  bool stays(size_t row) const {
+    const AllocationColumns& all = p_.model().allocations;
+    return all.release(row) == kNever || all.seeded(row) || p_.outlives_steps(row);
   }
 
   // Divides what grows with the batch: the size of labels, one number each, where there are any.
@@ -169,8 +186,11 @@ class LawInference {
         if (product) of_products.insert(p_.bytes(i));
       }
     }
-    if (!of_products.empty()) {
-      std::erase_if(of_softmax, [&](uint64_t bytes) { return !of_products.contains(bytes); });
+    if (!of_products.empty() || !p_.passes().empty()) {
+      // Under autocast products have 16 bits, softmax 32.
+      std::erase_if(of_softmax, [&](uint64_t bytes) {
+        return !of_products.contains(bytes) && !(p_.autocasts() && of_products.contains(bytes / 2));
+      });
     }
     std::erase_if(of_softmax, [](uint64_t bytes) { return bytes <= kScalarBytes; });
     if (of_softmax.empty()) return;
@@ -191,7 +211,10 @@ class LawInference {
         const bool is_square = result || !linear.anywhere.contains(bytes);
         const bool clear = result ? !linear.in_attention.contains(bytes) : is_square;
         laws_[i].seq = is_square ? 2 : 1;
-        if (!clear) laws_[i].other_seq = is_square ? 1 : 2;
+        if (clear && !is_square) continue;
+        laws_[i].sure = false;
+        laws_[i].other_batch = laws_[i].batch;
+        laws_[i].other_seq = is_square ? 1 : 2;
       }
     }
   }

@@ -1,8 +1,8 @@
 #include <cmath>
 #include <functional>
 #include <map>
-#include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "analysis/plan/program.h"
 #include "analysis/plan/size_law.h"
@@ -105,7 +105,10 @@ SizeLaw law_of(uint64_t sa, uint64_t sb, double ratio, Dimension dimension,
   };
   SizeLaw law{0, sa, inferred.batch, inferred.seq, true};
   if (inferred.scaled == 0) law.batch = law.seq = 1;
-  if (dimension == Dimension::kBatch) law.other_seq = inferred.other_seq;
+  if (dimension == Dimension::kBatch && inferred.sequence_open()) {
+    law.sure = false;
+    law.other_seq = inferred.other_seq;
+  }
   uint8_t& power = dimension == Dimension::kBatch ? law.batch : law.seq;
   if (close(a * ratio)) {
     power = 1;
@@ -121,6 +124,7 @@ SizeLaw law_of(uint64_t sa, uint64_t sb, double ratio, Dimension dimension,
       law.fixed = sa - law.scaled;
     }
   }
+  if (law.other_seq != 0) law.other_batch = law.batch;
   return law;
 }
 
@@ -163,30 +167,17 @@ LearntLaws learn_laws(const RecordedProgram& program, const RecordedProgram& oth
 
 namespace {
 
-uint64_t input_bytes(const RecordedProgram& program, BirthRange range) {
-  uint64_t bytes = 0;
-  for (size_t i = range.begin; i < range.end; ++i) {
-    if (program.category(i) == Category::kInput) bytes += program.bytes(i);
-  }
-  return bytes;
-}
-
 void set_power(SizeLaw& law, uint8_t seq) {
-  law.seq = seq;
-  law.other_seq = 0;
+  if (law.sequence_open()) law.sure = true;
+  law.seq = law.other_seq = seq;
 }
 
-// The steps with the least and with the most input bytes.
-struct StepExtremes {
-  BirthRange least{};
-  BirthRange most{};
-  uint64_t least_bytes = UINT64_MAX;
-  uint64_t most_bytes = 0;
-
-  bool differ() const { return most_bytes != 0 && most_bytes >= least_bytes + least_bytes / 20; }
-  double ratio() const {
-    return static_cast<double>(least_bytes) / static_cast<double>(most_bytes);
-  }
+// What the program does with one batch.
+struct Turn {
+  BirthRange rows{};
+  uint64_t input_bytes = 0;
+  uint32_t kind = 0;  // the line of its last forward operation
+  bool whole = true;
 };
 
 bool fails_within(const AllocationHistory& model, uint32_t begin, uint32_t end) {
@@ -194,60 +185,193 @@ bool fails_within(const AllocationHistory& model, uint32_t begin, uint32_t end) 
                      [&](const FailedAllocation& f) { return f.event >= begin && f.event < end; });
 }
 
-StepExtremes extremes_of_steps(const RecordedProgram& program, bool whole_only) {
+// Without a backward pass, the steps.
+std::vector<Turn> turns_of_steps(const RecordedProgram& program) {
   const std::vector<uint32_t>& at = program.steps().boundaries;
-  StepExtremes found;
+  std::vector<Turn> turns;
   for (size_t i = 0; i + 1 < at.size(); ++i) {
-    if (whole_only && fails_within(program.model(), at[i], at[i + 1])) continue;
-    const BirthRange step = births_within(program.model(), at[i], at[i + 1]);
-    const uint64_t bytes = input_bytes(program, step);
-    if (bytes == 0) continue;
-    if (bytes < found.least_bytes)
-      std::tie(found.least, found.least_bytes) = std::pair(step, bytes);
-    if (bytes > found.most_bytes) std::tie(found.most, found.most_bytes) = std::pair(step, bytes);
+    Turn turn{births_within(program.model(), at[i], at[i + 1])};
+    for (size_t row = turn.rows.begin; row < turn.rows.end; ++row) {
+      if (program.category(row) == Category::kInput) turn.input_bytes += program.bytes(row);
+    }
+    turn.whole = !fails_within(program.model(), at[i], at[i + 1]);
+    turns.push_back(turn);
+  }
+  return turns;
+}
+
+// The rows of [begin, end); inputs are those that are still there when the backward pass begins,
+// which those of a validation before it are not.
+Turn turn_with_backward(const RecordedProgram& program, uint32_t begin, uint32_t backward,
+                        uint32_t end) {
+  const AllocationColumns& all = program.model().allocations;
+  Turn turn{births_within(program.model(), begin, end)};
+  for (size_t row = turn.rows.begin; row < turn.rows.end && all.birth(row) < backward; ++row) {
+    if (program.category(row) == Category::kInput && all.release(row) > backward) {
+      turn.input_bytes += program.bytes(row);
+    }
+    if (program.role(row) == StackRole::kForward) turn.kind = all.stack(row);
+  }
+  return turn;
+}
+
+// The backward passes of the kind in which the peak lies, and a pass that failed.
+std::vector<Turn> turns_of_passes(const RecordedProgram& program) {
+  const AllocationHistory& model = program.model();
+  std::vector<Turn> turns;
+  uint32_t kind = 0;
+  for (const BackwardPass& pass : program.passes()) {
+    turns.push_back(turn_with_backward(program, pass.forward_first, pass.first, pass.end));
+    if (kind == 0 || pass.forward_first <= model.allocated_peak.event) kind = turns.back().kind;
+  }
+  std::erase_if(turns, [&](const Turn& turn) { return turn.kind != kind; });
+  const uint32_t end = program.passes().back().end;
+  if (!model.failures.empty() && model.failures.back().event >= end) {
+    const uint32_t failed = model.failures.back().event;
+    turns.push_back(turn_with_backward(program, end, failed, failed));
+    turns.back().whole = false;
+  }
+  return turns;
+}
+
+// Those with the least and with the most input bytes.
+struct TurnExtremes {
+  const Turn* least = nullptr;
+  const Turn* most = nullptr;
+
+  bool differ() const {
+    return most != nullptr && most->input_bytes >= least->input_bytes + least->input_bytes / 20;
+  }
+};
+
+TurnExtremes extremes_of(const std::vector<Turn>& turns, bool whole_only) {
+  TurnExtremes found;
+  for (const Turn& turn : turns) {
+    if (turn.input_bytes == 0 || (whole_only && !turn.whole)) continue;
+    if (found.least == nullptr || turn.input_bytes < found.least->input_bytes) found.least = &turn;
+    if (found.most == nullptr || turn.input_bytes > found.most->input_bytes) found.most = &turn;
   }
   return found;
 }
 
-constexpr uint8_t kUnclear = 9;
-using PowerOfStack = std::unordered_map<uint32_t, uint8_t>;
+// The ratio of the inputs, which may have a token more than what is computed from them: that of
+// most bytes close to it.
+double ratio_of_turns(const RecordedProgram& program, const TurnExtremes& turns,
+                      const std::vector<Pair>& pairs) {
+  const double inputs =
+      static_cast<double>(turns.least->input_bytes) / static_cast<double>(turns.most->input_bytes);
+  std::map<int64_t, std::pair<double, double>> weights;  // by ratio, in thousandths: and exact
+  for (const Pair& pair : pairs) {
+    const auto a = static_cast<double>(program.bytes(pair.row));
+    const double ratio = static_cast<double>(program.bytes(pair.other)) / a;
+    if (a <= 512 || std::abs(ratio - inputs) > inputs / 20) continue;
+    auto& [weight, exact] = weights[std::llround(1000 * ratio)];
+    weight += a;
+    exact = ratio;
+  }
+  const auto most = std::max_element(weights.begin(), weights.end(),
+                                     [](auto& a, auto& b) { return a.second < b.second; });
+  return most == weights.end() ? inputs : most->second.second;
+}
 
-PowerOfStack powers_between(const RecordedProgram& program, const StepExtremes& steps,
-                            SizeLaws& laws) {
-  PowerOfStack powers;
-  for (const auto& [row, other] :
-       matched(rows_by_place(program, steps.most), rows_by_place(program, steps.least))) {
+constexpr uint8_t kUnclear = 9;
+
+// What two turns tell of each stack.
+struct Powers {
+  std::unordered_map<uint32_t, uint8_t> of_stack;
+  std::vector<std::pair<uint32_t, uint8_t>> of_row;
+  uint64_t bytes[3] = {};         // that follow each power
+  uint64_t linear_attention = 0;  // of matrices that should follow the square
+  uint64_t square_attention = 0;
+
+  // Batches vary in length: something follows the square or, per sample, nothing. Where the batch
+  // varies, attention matrices follow it linearly.
+  bool of_lengths() const {
+    const uint64_t all = bytes[0] + bytes[1] + bytes[2];
+    return bytes[1] + bytes[2] > all / 10 && linear_attention <= square_attention &&
+           (bytes[2] > all / 1000 || bytes[0] > all / 20);
+  }
+  bool varies() const { return bytes[1] + bytes[2] > (bytes[0] + bytes[1] + bytes[2]) / 10; }
+};
+
+Powers powers_between(const RecordedProgram& program, const TurnExtremes& turns,
+                      const SizeLaws& laws) {
+  Powers powers;
+  const std::vector<Pair> pairs =
+      matched(rows_by_place(program, turns.most->rows), rows_by_place(program, turns.least->rows));
+  const double ratio = ratio_of_turns(program, turns, pairs);
+  for (const auto& [row, other] : pairs) {
     if (laws[row].scaled == 0 || laws[row].most != 0) continue;
-    const SizeLaw law = law_of(program.bytes(row), program.bytes(other), steps.ratio(),
-                               Dimension::kSequence, laws[row]);
+    const SizeLaw law =
+        law_of(program.bytes(row), program.bytes(other), ratio, Dimension::kSequence, laws[row]);
     const bool clear = law.sure && (law.fixed == 0 || law.scaled == 0);
     const uint8_t power = !clear ? kUnclear : law.scaled == 0 ? uint8_t{0} : law.seq;
-    const auto [known, fresh] = powers.try_emplace(program.model().allocations.stack(row), power);
+    const auto [known, fresh] =
+        powers.of_stack.try_emplace(program.model().allocations.stack(row), power);
     if (!fresh && known->second != power) known->second = kUnclear;
-    if (clear) set_power(laws[row], power);
+    if (!clear) continue;
+    powers.of_row.emplace_back(row, power);
+    powers.bytes[power] += program.bytes(row);
+    if (laws[row].seq == 2 && power == 1) powers.linear_attention += program.bytes(row);
+    if (laws[row].seq == 2 && power == 2) powers.square_attention += program.bytes(row);
   }
   return powers;
 }
 
+// Stacks whose blocks are still there in the next backward pass.
+std::unordered_set<uint32_t> stacks_kept_over_passes(const RecordedProgram& program) {
+  const std::vector<BackwardPass>& passes = program.passes();
+  const AllocationColumns& all = program.model().allocations;
+  std::unordered_set<uint32_t> kept;
+  size_t next = 0;  // the first pass that ends after the block was made
+  for (size_t row = 0; row < program.rows(); ++row) {
+    while (next < passes.size() && passes[next].end <= all.birth(row)) ++next;
+    if (next + 1 >= passes.size()) break;
+    if (all.release(row) > passes[next + 1].first) kept.insert(all.stack(row));
+  }
+  return kept;
+}
+
 }  // namespace
 
-bool learn_from_steps(const RecordedProgram& program, SizeLaws& laws) {
-  PowerOfStack powers;
-  bool differ = false;
+StepVariety learn_from_steps(const RecordedProgram& program, SizeLaws& laws) {
+  const std::vector<Turn> turns =
+      program.passes().empty() ? turns_of_steps(program) : turns_of_passes(program);
+  std::unordered_map<uint32_t, uint8_t> powers;
+  StepVariety variety = StepVariety::kNone;
   // A step that failed tells nothing of what would have followed.
   for (const bool whole_only : {true, false}) {
-    const StepExtremes steps = extremes_of_steps(program, whole_only);
-    if (!steps.differ()) continue;
-    differ = true;
-    powers.merge(powers_between(program, steps, laws));  // keeps those that are known
+    const TurnExtremes extremes = extremes_of(turns, whole_only);
+    if (!extremes.differ()) continue;
+    Powers found = powers_between(program, extremes, laws);
+    if (found.of_lengths()) {
+      variety = StepVariety::kLengths;
+      for (const auto& [row, power] : found.of_row) {
+        if (found.of_stack.at(program.model().allocations.stack(row)) == kUnclear) {
+          set_power(laws[row], power);
+        }
+      }
+      powers.merge(found.of_stack);  // keeps those that are known
+    } else if (found.varies() && variety == StepVariety::kNone) {
+      variety = StepVariety::kUnknown;
+    }
   }
+  if (powers.empty()) return variety;
+  const std::unordered_set<uint32_t> kept = stacks_kept_over_passes(program);
   for (uint32_t i = 0; i < program.rows(); ++i) {
-    const auto known = powers.find(program.model().allocations.stack(i));
-    if (laws[i].scaled != 0 && known != powers.end() && known->second != kUnclear) {
+    const uint32_t stack = program.model().allocations.stack(i);
+    const auto known = powers.find(stack);
+    if (known == powers.end() || known->second == kUnclear) continue;
+    const bool is_table = known->second == 2 && laws[i].seq != 2;
+    // Of positions, such as a mask: one that is kept serves every batch, others may have one.
+    if (is_table && (laws[i].scaled != 0 || !laws[i].sure)) {
+      const uint8_t batch = kept.contains(stack) ? 0 : 1;
+      laws[i] = {0, program.bytes(i), batch, 2, false, 0, static_cast<uint8_t>(1 - batch), 2};
+    } else if (laws[i].scaled != 0) {
       set_power(laws[i], known->second);
     }
   }
-  return differ;
+  return variety;
 }
 
 }  // namespace tidemark

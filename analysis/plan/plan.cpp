@@ -122,7 +122,7 @@ Planner::Planner(const ProcessModel& process, const AllocationHistory& model, Wh
       options_(options),
       layers_(program_),
       laws_(infer_laws(program_)) {
-  steps_vary_ = learn_from_steps(program_, laws_);
+  variety_ = learn_from_steps(program_, laws_);
   const uint64_t card = whatif_.card_bytes();
   // Where the driver refused memory, that is all there was; also if the size of the same card is
   // given, of which contexts and other processes hold the rest.
@@ -342,20 +342,34 @@ void Planner::state_assumptions(const PlanChange& change, std::vector<std::strin
         factor_text(learnt_.ratio), learnt_dimension_ == Dimension::kBatch ? "batch" : "sequence",
         percent_text(learnt_.matched_bytes, learnt_.all_bytes)));
   } else if (grows) {
-    out.push_back(
+    out.push_back(fmt::format(
         "inferred from one recording: inputs and what forward and backward passes allocate grow "
-        "with the batch; weights, their copies and optimizer states do not. A second recording, "
-        "with another batch, tells more");
+        "with the batch; weights, their copies and optimizer states do not{}",
+        change.batch == 1 ? "" : ". A second recording, with another batch, tells more"));
   }
   if (change.seq != 1 && (learnt_.ratio == 1 || learnt_dimension_ == Dimension::kBatch)) {
     const bool square = std::any_of(laws_.begin(), laws_.end(),
                                     [](const SizeLaw& l) { return l.scaled != 0 && l.seq == 2; });
-    out.push_back(steps_vary_ ? "the sizes of the steps vary, and tell what grows with the sequence"
-                  : square
-                      ? "what grows with the batch grows with the sequence, attention matrices "
-                        "(results of softmax) with its square"
-                      : "what grows with the batch grows with the sequence; no attention "
-                        "matrices were found, which would grow with its square");
+    if (variety_ == StepVariety::kLengths) {
+      out.push_back("the lengths of the steps vary, and tell what grows with the sequence");
+    } else {
+      out.push_back(fmt::format(
+          "{}, so this is assumed and not seen: what grows with the batch grows with the "
+          "sequence{}. A second recording, with another length, tells more",
+          variety_ == StepVariety::kNone ? "no steps were found that differ in their length"
+                                         : "the steps vary, in their batch or in their length",
+          square ? ", attention matrices (results of softmax) with its square; the range begins "
+                   "where they grow as the rest does"
+                 : "; no attention matrices were found, which would grow with its square"));
+    }
+  }
+  const bool evaluates = std::any_of(
+      program_.evaluations().begin(), program_.evaluations().end(),
+      [&](const Phase& phase) { return phase.holds(program_.model().allocated_peak.event); });
+  if (change.batch != 1 && evaluates && learnt_.ratio == 1) {
+    out.push_back(
+        "the recorded peak is outside of training, in a validation or generation, which may have a "
+        "batch of its own: the range has both, its batch changed and as recorded");
   }
   state_precision(change.precision, out);
   switch (change.optimizer) {

@@ -109,7 +109,7 @@ class Planner {
   SizeLaws laws_;
   LearntLaws learnt_;
   Dimension learnt_dimension_ = Dimension::kBatch;
-  bool steps_vary_ = false;
+  StepVariety variety_ = StepVariety::kNone;
   uint64_t outside_bytes_ = 0;
   bool assumes_outside_ = false;
   bool keeps_limit_ = false;  // of the recording, though a card is given

@@ -53,13 +53,10 @@ class PlannedSizes {
  private:
   uint64_t estimated(const SizeLaw& law, Estimate estimate, uint64_t recorded) const {
     const uint64_t likely = law.bytes(change_.batch, change_.seq);
-    if (law.certain() || estimate == Estimate::kLikely) return likely;
-    SizeLaw otherwise = law;
-    if (law.other_seq != 0) {
-      otherwise.seq = law.other_seq;
-    } else {
-      otherwise = law.scaled == 0 ? SizeLaw{0, recorded, 1, 1} : SizeLaw{recorded};
-    }
+    if (law.sure || estimate == Estimate::kLikely) return likely;
+    const SizeLaw otherwise = law.scaled == 0
+                                  ? SizeLaw{0, recorded, 1, 1}
+                                  : SizeLaw{0, recorded, law.other_batch, law.other_seq};
     const uint64_t other = otherwise.bytes(change_.batch, change_.seq);
     return estimate == Estimate::kLow ? std::min(likely, other) : std::max(likely, other);
   }
@@ -97,14 +94,8 @@ class PlannedSizes {
            (role == StackRole::kLoading ||
             (role == StackRole::kUser && p_.is_parameter_size(p_.bytes(row))));
   }
-  // For ever, or through all passes.
   bool is_kept(size_t row) const {
-    constexpr size_t kSeveral = 3;
-    const AllocationColumns& all = p_.model().allocations;
-    const std::vector<BackwardPass>& passes = p_.passes();
-    const bool outlives = passes.size() >= kSeveral && all.birth(row) < passes.front().first &&
-                          all.release(row) > passes.back().first;
-    return outlives || all.release(row) == kNever;
+    return p_.outlives_steps(row) || p_.model().allocations.release(row) == kNever;
   }
 
   bool is_float(size_t row) const {

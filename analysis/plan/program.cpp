@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
+
+#include "analysis/load/number_width.h"
 
 namespace tidemark {
 
@@ -12,13 +15,34 @@ RecordedProgram::RecordedProgram(const ProcessModel& process, const AllocationHi
       roles_(process),
       steps_(find_steps(process, model, roles_)),
       categories_(categorize(process, model, roles_, steps_)) {
-  if (categories_.has_backward) passes_ = find_backward_passes(process.names, model, roles_);
+  find_parts();
+}
+
+RecordedProgram::RecordedProgram(const ProcessModel& process, const AllocationHistory& model,
+                                 const StackRoles& roles, Steps steps, Categories categories)
+    : process_(process),
+      model_(model),
+      roles_(roles),
+      steps_(std::move(steps)),
+      categories_(std::move(categories)) {
+  find_parts();
+}
+
+void RecordedProgram::find_parts() {
+  if (categories_.has_backward) passes_ = find_backward_passes(process_.names, model_, roles_);
+  if (!passes_.empty()) {
+    evaluations_ = find_phases(process_, model_, roles_, steps_);
+    std::erase_if(evaluations_, [](const Phase& phase) {
+      return phase.kind != PhaseKind::kValidation && phase.kind != PhaseKind::kGeneration;
+    });
+  }
   std::set<uint64_t> sizes;
   for (size_t i = 0; i < rows(); ++i) {
-    bytes_.push_back(model.allocations.asked_bytes(i));
+    bytes_.push_back(model_.allocations.asked_bytes(i));
     if (category(i) == Category::kParameter) sizes.insert(bytes_.back());
   }
   parameter_sizes_.assign(sizes.begin(), sizes.end());
+  find_calls();
   find_runs();
   find_modules();
   find_autocast();
@@ -27,6 +51,30 @@ RecordedProgram::RecordedProgram(const ProcessModel& process, const AllocationHi
 
 bool RecordedProgram::is_parameter_size(uint64_t bytes) const {
   return std::binary_search(parameter_sizes_.begin(), parameter_sizes_.end(), bytes);
+}
+
+bool RecordedProgram::outlives_steps(size_t row) const {
+  constexpr size_t kSeveral = 3;
+  const uint32_t birth = model_.allocations.birth(row);
+  const uint32_t release = model_.allocations.release(row);
+  if (!passes_.empty()) {
+    return passes_.size() >= kSeveral && birth < passes_.front().first &&
+           release > passes_.back().first;
+  }
+  return calls_ >= kSeveral && birth < first_forward_ && release > last_forward_;
+}
+
+void RecordedProgram::find_calls() {
+  uint32_t first_stack = 0;
+  for (size_t i = 0; i < rows(); ++i) {
+    if (role(i) != StackRole::kForward || model_.allocations.seeded(i)) continue;
+    last_forward_ = model_.allocations.birth(i);
+    if (first_forward_ == kNever) {
+      first_forward_ = last_forward_;
+      first_stack = model_.allocations.stack(i);
+    }
+    if (model_.allocations.stack(i) == first_stack) ++calls_;
+  }
 }
 
 void RecordedProgram::find_runs() {
@@ -93,6 +141,7 @@ std::string_view RecordedProgram::operation_file(size_t row) const {
 // blocks of half the size of a parameter that are not the last of their operation, for most of the
 // parameters' bytes, show it; the results of operations have such sizes only by chance.
 void RecordedProgram::find_autocast() {
+  if (width_of_products(process_.compute) == NumberWidth::k32) return;  // as kernels tell
   std::set<uint64_t> halves;
   for (const OperationRun& run : runs_) {
     if (role(run.first) != StackRole::kForward) continue;

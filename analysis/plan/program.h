@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "analysis/insight/categories/categories.h"
+#include "analysis/insight/phases.h"
 #include "analysis/passes/backward_passes.h"
 
 namespace tidemark {
@@ -23,6 +24,9 @@ struct OperationRun {
 class RecordedProgram {
  public:
   RecordedProgram(const ProcessModel& process, const AllocationHistory& model);
+  // With what is known already.
+  RecordedProgram(const ProcessModel& process, const AllocationHistory& model,
+                  const StackRoles& roles, Steps steps, Categories categories);
 
   const ProcessModel& process() const { return process_; }
   const AllocationHistory& model() const { return model_; }
@@ -34,6 +38,8 @@ class RecordedProgram {
   StackRole role_of_stack(uint32_t stack) const { return roles_.of(stack); }
   const Steps& steps() const { return steps_; }
   const std::vector<BackwardPass>& passes() const { return passes_; }
+  // Validation and generation beside training, which may have a batch of their own.
+  const std::vector<Phase>& evaluations() const { return evaluations_; }
   bool has_optimizer() const { return categories_.has_optimizer; }
 
   // Runs of a forward or backward pass, in order.
@@ -55,12 +61,21 @@ class RecordedProgram {
   bool has_weights(size_t row) const { return weighted_.contains(operation(row)); }
   // Its backward pass does not begin with the gradient of an input: conversions, embeddings.
   static bool gives_only_weights(std::string_view operation);
+  // Whether a block is there before the first backward pass and in the last, or without any, before
+  // the first call of a model and after the last, if there are several.
+  bool outlives_steps(size_t row) const;
+  // Whether it was gone before the first call of a model.
+  bool precedes_steps(size_t row) const {
+    return model_.allocations.release(row) <= first_forward_ && first_forward_ != kNever;
+  }
   // Whether a parameter has this size.
   bool is_parameter_size(uint64_t bytes) const;
   // Distinct sizes of parameters, ascending.
   const std::vector<uint64_t>& parameter_sizes() const { return parameter_sizes_; }
 
  private:
+  void find_parts();
+  void find_calls();
   void find_runs();
   void find_modules();
   void find_autocast();
@@ -72,12 +87,16 @@ class RecordedProgram {
   Steps steps_;
   Categories categories_;
   std::vector<BackwardPass> passes_;
+  std::vector<Phase> evaluations_;
   std::vector<uint64_t> bytes_;
   std::vector<OperationRun> runs_;
   std::vector<uint32_t> module_;  // by row: index of paths_
   std::vector<std::string> paths_ = {""};
   std::vector<uint64_t> parameter_sizes_;
   std::set<std::string, std::less<>> weighted_;  // operations that have weights
+  uint32_t first_forward_ = kNever;  // events: the first and last allocation of a forward pass
+  uint32_t last_forward_ = 0;
+  uint32_t calls_ = 0;  // of the line that made the first one
   bool autocasts_ = false;
   bool accumulates_ = false;
 };

@@ -17,13 +17,16 @@ struct SizeLaw {
   uint64_t scaled = 0;
   uint8_t batch = 0;
   uint8_t seq = 0;
-  bool sure = true;  // otherwise it may as well be fixed
+  // Otherwise it may as well follow the other powers below; one that is fixed may grow with both.
+  bool sure = true;
   // Of a buffer for reductions (analysis/plan/reduction_buffers.h): it stays at this size until a
   // sixteenth of the scaled part is more. 0: no limit.
   uint64_t most = 0;
-  uint8_t other_seq = 0;  // it may as well follow this power of the sequence; 0: it does not
+  uint8_t other_batch = 0;
+  uint8_t other_seq = 0;
 
-  bool certain() const { return sure && other_seq == 0; }
+  // Only how it follows the sequence is not sure.
+  bool sequence_open() const { return !sure && scaled != 0 && other_batch == batch; }
   uint64_t bytes(double batch_factor, double seq_factor) const {
     if (scaled == 0) return fixed;
     const double factor = std::pow(batch_factor, batch) * std::pow(seq_factor, seq);
@@ -57,8 +60,12 @@ struct LearntLaws {
 LearntLaws learn_laws(const RecordedProgram& program, const RecordedProgram& other,
                       Dimension dimension, SizeLaws& laws);
 
-// Lengths that vary from step to step tell what grows with the sequence, and how. False: they do
-// not vary.
-bool learn_from_steps(const RecordedProgram& program, SizeLaws& laws);
+// How steps of the same kind differ: not at all, in their lengths, or in what cannot be told from a
+// batch that varies.
+enum class StepVariety : uint8_t { kNone, kUnknown, kLengths };
+
+// Lengths that vary from step to step tell what grows with the sequence, and how. Compared are the
+// steps of the kind in which the peak lies.
+StepVariety learn_from_steps(const RecordedProgram& program, SizeLaws& laws);
 
 }  // namespace tidemark

@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "analysis/load/trace_model.h"
@@ -25,8 +27,11 @@ struct TransformerShape {
   uint64_t words = 3000;
   uint64_t batch = 6;
   uint64_t seq = 160;
-  bool matrices = false;      // attention without a fused kernel
-  uint64_t number_bytes = 4;  // of weights and activations
+  bool matrices = false;        // attention without a fused kernel
+  bool half_products = false;   // of them in half the bytes of softmax, as under autocast
+  bool weighs_tokens = false;   // by a softmax of each number over the tokens
+  uint64_t number_bytes = 4;    // of weights and activations
+  bool ends_with_norm = false;  // each layer, so that statistics come last
   bool checkpoint = false;
   bool modules = true;           // the recorder knows the nn.Modules
   uint64_t workspace_fixed = 0;  // of each layer: fixed + per_token * tokens
@@ -40,12 +45,18 @@ struct TransformerShape {
   } optimizer = Optimizer::kForeach;
   bool autocast = false;  // weights of products are copied to 16 bits, and their gradients back
   int accumulate = 1;     // passes per step
-  int steps = 3;
+  int summed = 1;         // forward passes whose losses are added up before their backward passes
+  int steps = 3;          // 0: a validation alone
+  uint64_t validation_batch = 0;       // after each step but the first; 0: there is no validation
+  bool validation_graphs = false;      // three batches whose graphs stay to the end of it
+  bool keeps_masks = false;            // of heads and positions, one for each length
   std::vector<uint64_t> lengths;       // of the steps, instead of `seq`
+  std::vector<uint64_t> batches;       // of the steps, instead of `batch`
   uint64_t sample_bytes = 0;           // of a result that has no sequence, per sample
   bool head_bias = false;              // whose gradient is a sum over all tokens
   uint64_t data_bytes = 0;             // of a data set that the program keeps on the card
   bool frees_data = false;             // after the last step
+  uint64_t prepared_bytes = 0;         // that it needs for a moment before
   std::string layer_name = "layers.";  // before the number of a layer
   std::string kernel;                  // the name of one; empty: none was recorded
   std::vector<std::string> kernels;    // more of them
@@ -193,6 +204,11 @@ class TransformerRun : private SegmentAddresses {
   }
 
   uint32_t in_forward(const std::string& call, const std::string& module) {
+    if (validates_) {
+      return stack({call, "_call_impl torch/nn/modules/module.py:1", "evaluate train.py:30",
+                    "train train.py:15"},
+                   module);
+    }
     return stack({call, "_call_impl torch/nn/modules/module.py:1", "train train.py:10"}, module);
   }
   uint32_t in_optimizer(const std::string& function) {
@@ -222,6 +238,7 @@ class TransformerRun : private SegmentAddresses {
     const uint64_t d = s_.width;
     const Block data =
         s_.data_bytes == 0 ? 0 : alloc(s_.data_bytes, stack({"load train.py:1"}, ""));
+    if (s_.prepared_bytes != 0) free(alloc(s_.prepared_bytes, stack({"load train.py:1"}, "")));
     add_parameter(s_.words * d, "embed");
     for (uint64_t i = 0; i < s_.layers; ++i) {
       add_parameter(d, part(i, "norm"));
@@ -233,8 +250,11 @@ class TransformerRun : private SegmentAddresses {
     if (s_.head_bias) add_parameter(s_.words, "head");
     for (int step = 0; step < s_.steps && !ran_out_; ++step) {
       if (!s_.lengths.empty()) s_.seq = s_.lengths.at(static_cast<size_t>(step));
+      if (!s_.batches.empty()) s_.batch = s_.batches.at(static_cast<size_t>(step));
       train_step();
+      if (s_.validation_batch != 0 && step > 0 && !ran_out_) validate();
     }
+    if (s_.steps == 0 && s_.validation_batch != 0) validate();
     if (s_.frees_data && data != 0) free(data);
   }
 
@@ -279,11 +299,15 @@ class TransformerRun : private SegmentAddresses {
                  in_forward("attend model.py:30", part(i, "attention"))));
     }
     if (s_.matrices) {
-      operation("BmmBackward0", "attention", "forward model.py:20", {matrix()}, {2 * h}, {});
+      const uint64_t product = s_.half_products ? matrix() / 2 : matrix();
+      operation("BmmBackward0", "attention", "forward model.py:20", {product}, {2 * h}, {});
       operation("SoftmaxBackward0", "attention", "forward model.py:21", {matrix()}, {matrix()}, {});
-      operation("BmmBackward0", "attention", "forward model.py:22", {h}, {matrix(), h}, {});
+      operation("BmmBackward0", "attention", "forward model.py:22", {h}, {product, h}, {});
     } else {
       operation("FlashBackward0", "attention", "forward model.py:23", {h}, {3 * h}, {});
+    }
+    if (s_.weighs_tokens) {
+      operation("SoftmaxBackward0", "attention", "forward model.py:60", {h}, {h}, {});
     }
     operation("AddmmBackward0", "up", "forward torch/nn/modules/linear.py:3", {4 * h}, {h},
               {first + 2});
@@ -291,6 +315,10 @@ class TransformerRun : private SegmentAddresses {
               {});
     operation("AddmmBackward0", "down", "forward torch/nn/modules/linear.py:3", {h}, {4 * h},
               {first + 3});
+    if (s_.ends_with_norm) {
+      operation("NativeLayerNormBackward0", "after", "layer_norm torch/nn/functional.py:2",
+                {h, 4 * tokens()}, {h}, {});
+    }
     result = made.back().saved.front();
     if (!keep && before_that != 0) free(before_that);
     return made;
@@ -348,26 +376,100 @@ class TransformerRun : private SegmentAddresses {
   }
 
   void pass() {
-    const Block input = alloc(tokens() * 8, stack({"to_device train.py:8"}, ""));
+    std::vector<Graph> graphs;
+    for (int i = 0; i < s_.summed; ++i) graphs.push_back(forward());
+    for (; !graphs.empty(); graphs.pop_back()) backward(graphs.back());
+  }
+
+  // A forward pass with its graph.
+  struct Graph {
+    Block input = 0;
     Operation embed{"EmbeddingBackward0", "embed", {}, {}, {0}};
-    embed.saved = {alloc(hidden(), in_forward("embedding torch/nn/functional.py:1", "embed"))};
     std::vector<std::vector<Operation>> layers;
     std::vector<Block> results;
+    Operation head{"AddmmBackward0", "head", {}, {}, {}};
+    Operation loss{"LogSoftmaxBackward0", "", {}, {}, {}};
+    Operation pool{"MeanBackward0", "", {}, {}, {}};
+  };
+
+  Block input() {
+    return alloc(
+        tokens() * 8,
+        validates_
+            ? stack({"to_device train.py:8", "evaluate train.py:29", "train train.py:15"}, "")
+            : stack({"to_device train.py:8"}, ""));
+  }
+
+  Graph forward() {
+    Graph g;
+    g.input = input();
+    g.embed.saved = {alloc(hidden(), in_forward("embedding torch/nn/functional.py:1", "embed"))};
+    if (s_.keeps_masks && masks_.insert(s_.seq).second) {
+      alloc(2 * s_.heads * s_.seq * s_.seq, in_forward("forward model.py:50", "bias"));
+    }
     for (uint64_t i = 0; i < s_.layers; ++i) {
       Block result = 0;
-      layers.push_back(layer(i, !s_.checkpoint, result));
-      results.push_back(result);
+      g.layers.push_back(layer(i, !s_.checkpoint, result));
+      g.results.push_back(result);
     }
     const uint64_t logits = tokens() * s_.words * s_.number_bytes;
-    Operation head{"AddmmBackward0", "head", {}, {hidden()}, {1 + 4 * s_.layers}};
-    if (s_.head_bias) head.parameters.push_back(2 + 4 * s_.layers);
-    head.saved = {alloc(logits, in_forward("forward torch/nn/modules/linear.py:3", "head"))};
-    Operation loss{"LogSoftmaxBackward0", "", {}, {logits}, {}};
-    loss.saved = {alloc(logits, in_forward("cross_entropy torch/nn/functional.py:9", ""))};
-    Operation pool{"MeanBackward0", "", {}, {}, {}};
+    g.head.gradients_of_inputs = {hidden()};
+    g.head.parameters = {1 + 4 * s_.layers};
+    if (s_.head_bias) g.head.parameters.push_back(2 + 4 * s_.layers);
+    g.head.saved = {alloc(logits, in_forward("forward torch/nn/modules/linear.py:3", "head"))};
+    g.loss.gradients_of_inputs = {logits};
+    g.loss.saved = {alloc(logits, in_forward("cross_entropy torch/nn/functional.py:9", ""))};
     if (s_.sample_bytes != 0) {
-      pool.saved = {alloc(s_.batch * s_.sample_bytes, in_forward("pool model.py:40", ""))};
+      g.pool.saved = {alloc(s_.batch * s_.sample_bytes, in_forward("pool model.py:40", ""))};
     }
+    return g;
+  }
+
+  void validate() {
+    const uint64_t batch = std::exchange(s_.batch, s_.validation_batch);
+    validates_ = true;
+    if (s_.validation_graphs) {
+      std::vector<Graph> graphs;
+      for (int i = 0; i < 3; ++i) graphs.push_back(forward());
+      for (const Graph& g : graphs) free_graph(g);
+    } else {
+      const Block words = input();
+      Block x = alloc(hidden(), in_forward("embedding torch/nn/functional.py:1", "embed"));
+      for (uint64_t i = 0; i < s_.layers; ++i) {
+        Block result = 0;
+        layer(i, false, result);
+        free(x);
+        x = result;
+      }
+      const Block logits = alloc(tokens() * s_.words * s_.number_bytes,
+                                 in_forward("forward torch/nn/modules/linear.py:3", "head"));
+      free(logits);
+      free(x);
+      free(words);
+    }
+    validates_ = false;
+    s_.batch = batch;
+  }
+
+  void free_graph(const Graph& g) {
+    const auto free_saved = [&](const Operation& o) {
+      for (const Block b : o.saved) free(b);
+    };
+    free_saved(g.loss);
+    free_saved(g.pool);
+    free_saved(g.head);
+    for (size_t i = 0; i < g.layers.size(); ++i) {
+      if (s_.checkpoint) free(g.results[i]);
+      for (const Operation& o : g.layers[i]) {
+        if (!s_.checkpoint) free_saved(o);
+      }
+    }
+    free_saved(g.embed);
+    free(g.input);
+  }
+
+  void backward(Graph& g) {
+    auto& [input, embed, layers, results, head, loss, pool] = g;
     backward(loss, true);
     backward(pool, true);
     backward(head, true);
@@ -447,6 +549,8 @@ class TransformerRun : private SegmentAddresses {
   bool has_states_ = false;
   bool adds_ = false;  // to gradients of an earlier pass
   bool ran_out_ = false;
+  bool validates_ = false;
+  std::set<uint64_t> masks_;  // lengths that have one
   std::vector<TraceReader> readers_;
   TraceModel model_;
 };
