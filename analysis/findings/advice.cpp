@@ -10,6 +10,7 @@
 
 #include "analysis/history/rehearsal.h"
 #include "analysis/load/number_width.h"
+#include "analysis/plan/checkpointing.h"
 #include "analysis/wording.h"
 #include "proto/base/in_parallel.h"
 
@@ -206,11 +207,20 @@ std::optional<Advice> halve_batch(const DeviceEvidence& d, bool one_backward) {
                 saved};
 }
 
-std::optional<Advice> checkpoint_layers(const DeviceEvidence& d) {
-  if (!trains(d) || d.decisive_phase() != nullptr) return std::nullopt;
+namespace {
+
+// As tidemark plan computes it; none: the nn.Modules are not known.
+std::optional<CheckpointSaving> planned_saving(const DeviceEvidence& d) {
+  const RecordedProgram program(*d.process, *d.model, *d.roles, d.steps, d.categories);
+  if (!program.knows_modules()) return std::nullopt;
+  return checkpoint_saving(program).value_or(CheckpointSaving{});
+}
+
+// Where they are not: by the stacks of layers.
+CheckpointSaving saving_by_stacks(const DeviceEvidence& d) {
   const auto repeated = repeated_stacks(d);
   // Without a backward pass, two lines of each layer may be a cache of keys and values.
-  if (repeated.size() < (d.categories.has_backward ? 2 : 3)) return std::nullopt;
+  if (repeated.size() < (d.categories.has_backward ? 2 : 3)) return {};
   const uint32_t boundary = boundary_stack(d, repeated);
   const uint64_t layers = count_layers(d, repeated);
   // Kept: the tensors between layers, and one layer's activations while it is recomputed.
@@ -221,7 +231,15 @@ std::optional<Advice> checkpoint_layers(const DeviceEvidence& d) {
     if (d.categories.of[i] != Category::kActivation || a.stack == boundary) continue;
     if (repeated.contains(a.stack)) recomputed.leave_out(a, others);
   }
-  const uint64_t saved = recomputed.saved_bytes();
+  return {layers, recomputed.saved_bytes()};
+}
+
+}  // namespace
+
+std::optional<Advice> checkpoint_layers(const DeviceEvidence& d) {
+  if (!trains(d) || d.decisive_phase() != nullptr) return std::nullopt;
+  const std::optional<CheckpointSaving> planned = planned_saving(d);
+  const auto [layers, saved] = planned ? *planned : saving_by_stacks(d);
   if (saved == 0 || saved < d.peak_bytes() / 20) return std::nullopt;
   const bool trained = d.categories.has_backward;
   return Advice{

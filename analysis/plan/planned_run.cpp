@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "analysis/plan/checkpointing.h"
 #include "analysis/plan/layer_passes.h"
 #include "analysis/plan/planned_sizes.h"
 #include "analysis/plan/request_edits.h"
@@ -28,7 +29,12 @@ class RunPlanner {
     if (change_.checkpoint) {
       const Layers layers(p_, change_.checkpoint_modules);
       if (layers.empty()) return no_layers("--checkpoint");
-      checkpoint(layer_passes(p_, layers, places_));
+      if (!checkpoint_layers(p_, log_, places_, layer_passes(p_, layers, places_), sizes_,
+                             edits_)) {
+        return Error{
+            "--checkpoint: no backward pass of these layers was recorded, so that there is nothing "
+            "to compute again in one"};
+      }
     }
     if (change_.optimizer != PlanOptimizer::kRecorded) {
       if (Status ok = add_optimizer(); !ok) return ok.error();
@@ -56,60 +62,6 @@ class RunPlanner {
       return Error{"--checkpoint: none of these nn.Modules is in the recording"};
     }
     return Error{option + ": no repeated layers were found; name them with --checkpoint MODULES"};
-  }
-
-  // Without gradients nothing is kept, and the results of an operation are freed once the next
-  // but one has its own. The backward pass of the layer begins by running it again.
-  void checkpoint(const std::vector<LayerPass>& passes) {
-    uint64_t last_output = 0;
-    for (const LayerPass& pass : passes) {
-      if (!pass.has_backward()) continue;
-      std::vector<uint32_t> kept;
-      for (const uint32_t row : pass.rows) {
-        const uint32_t freed = places_.freed(row);
-        if (freed >= pass.end && freed != kNever && sizes_[row] != 0) kept.push_back(row);
-      }
-      const uint32_t output = output_of(kept, last_output);
-      if (output != kNever) last_output = p_.bytes(output);
-      std::erase(kept, output);
-      for (size_t i = 0; i < kept.size(); ++i) {
-        const uint32_t at = i + 2 < kept.size() ? places_.made(kept[i + 2]) : pass.end;
-        edits_.insert(at, {kept[i], RequestKind::kFree});
-      }
-      run_again(pass, output);
-    }
-  }
-
-  // The recorded order of the layer's requests; what was freed before the backward pass is again.
-  void run_again(const LayerPass& pass, uint32_t output) {
-    const auto repeats = [&](uint32_t row) {
-      return row != output && row < p_.rows() && places_.made(row) >= pass.begin &&
-             places_.made(row) < pass.end && places_.freed(row) != kNever;
-    };
-    for (uint32_t at = pass.begin; at < pass.end; ++at) {
-      const auto [subject, kind] = log_.requests[at];
-      if (kind == RequestKind::kAllocate && repeats(subject)) {
-        edits_.insert(pass.back_begin, {subject, kind});
-      } else if ((kind == RequestKind::kFree || kind == RequestKind::kRelease) &&
-                 repeats(subject)) {
-        free_block(pass.back_begin, subject);
-      }
-    }
-    for (const uint32_t row : pass.rows) {
-      const uint32_t freed = places_.freed(row);
-      if (repeats(row) && freed >= pass.end && freed < pass.back_begin) {
-        free_block(pass.back_begin, row);
-      }
-    }
-  }
-
-  // The result is what the next layer begins with: the last block that is not smaller than what
-  // the layer before gave to this one.
-  uint32_t output_of(const std::vector<uint32_t>& kept, uint64_t input_bytes) const {
-    for (auto row = kept.rbegin(); row != kept.rend(); ++row) {
-      if (p_.bytes(*row) >= input_bytes) return *row;
-    }
-    return kept.empty() ? kNever : kept.back();
   }
 
   // States per weight that the wanted optimizer has beyond those of the recorded one, and whether

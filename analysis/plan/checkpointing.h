@@ -1,0 +1,28 @@
+// Layers that keep their result only and are computed again in the backward pass.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "analysis/plan/layer_passes.h"
+
+namespace tidemark {
+
+// Frees what the runs of the layers keep, and repeats their requests at the beginning of their
+// backward passes. Also in a forward pass that ran out of memory before its backward pass, and
+// where graphs are kept without one; without a graph nothing changes. `sizes`: by row; 0: the
+// changed program does not make it. False: no run of a layer keeps a graph.
+bool checkpoint_layers(const RecordedProgram& program, const RequestLog& log,
+                       const RequestPlaces& places, const std::vector<LayerPass>& passes,
+                       const std::vector<uint64_t>& sizes, RequestEdits& edits);
+
+struct CheckpointSaving {
+  size_t layers = 0;
+  uint64_t bytes = 0;  // by which the allocated peak is lower
+};
+
+// Of all repeated layers; none: there are none.
+std::optional<CheckpointSaving> checkpoint_saving(const RecordedProgram& program);
+
+}  // namespace tidemark
