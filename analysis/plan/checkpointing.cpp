@@ -46,7 +46,6 @@ class Checkpointing {
       const bool last = i + 1 == passes_.size() || ran[passes_[i + 1].layer];
       keeps = pass.has_backward() || keeps_graph(i) || (last && keeps);
       if (!keeps) continue;
-      changes = true;
       std::vector<uint32_t> kept;
       for (const uint32_t row : pass.rows) {
         const uint32_t freed = places_.freed(row);
@@ -59,6 +58,11 @@ class Checkpointing {
       const uint32_t output = output_of(kept, last_output);
       if (output != kNever) last_output = p_.bytes(output);
       std::erase(kept, output);
+      uint64_t inside = 0;
+      for (const uint32_t row : kept) inside += p_.bytes(row);
+      // Nothing is kept but the result, because it is checkpointed already.
+      if (kept.empty() || (pass.recomputes && inside <= last_output)) continue;
+      changes = true;
       for (size_t k = 0; k < kept.size(); ++k) {
         const uint32_t at = k + 2 < kept.size() ? places_.made(kept[k + 2]) : pass.end;
         edits_.insert(at, {kept[k], RequestKind::kFree});

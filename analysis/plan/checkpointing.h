@@ -12,7 +12,8 @@ namespace tidemark {
 // Frees what the runs of the layers keep, and repeats their requests at the beginning of their
 // backward passes. Also in a forward pass that ran out of memory before its backward pass, and
 // where graphs are kept without one; without a graph nothing changes. `sizes`: by row; 0: the
-// changed program does not make it. False: no run of a layer keeps a graph.
+// changed program does not make it. False: no run of a layer keeps a graph, or
+// all are checkpointed already.
 bool checkpoint_layers(const RecordedProgram& program, const RequestLog& log,
                        const RequestPlaces& places, const std::vector<LayerPass>& passes,
                        const std::vector<uint64_t>& sizes, RequestEdits& edits);

@@ -10,6 +10,7 @@ namespace {
 struct BackwardRequest {
   uint32_t at = 0;
   bool returns = false;  // other layers had the one before it
+  bool again = false;    // of the layer's forward pass
 };
 
 // The backward requests of a layer between two of its runs, [first, end).
@@ -50,11 +51,11 @@ class LayerRuns {
       if (layer == Layers::kNoLayer) continue;
       if (!forward) {
         if (program_.role(i) != StackRole::kBackward && !again) continue;
-        backward_[layer].push_back({made, last != layer});
+        backward_[layer].push_back({made, last != layer, program_.role(i) == StackRole::kForward});
         last = layer;
         continue;
       }
-      if (!open) passes_.push_back({layer, made, made + 1, kNever, kNever, {}});
+      if (!open) passes_.push_back({layer, made, made + 1, kNever, kNever, {}, false});
       open = true;
       last = Layers::kNoLayer;
       passes_.back().rows.push_back(i);
@@ -137,8 +138,12 @@ class LayerRuns {
         end = first + 1;
         while (end != window.end && (!of[end].returns || of[end].at <= order[i].first)) ++end;
       }
-      passes_[order[i].second].back_begin = of[first].at;
-      passes_[order[i].second].back_end = of[end - 1].at + 1;
+      LayerPass& pass = passes_[order[i].second];
+      pass.back_begin = of[first].at;
+      pass.back_end = of[end - 1].at + 1;
+      pass.recomputes = std::any_of(of.begin() + static_cast<ptrdiff_t>(first),
+                                    of.begin() + static_cast<ptrdiff_t>(end),
+                                    [](const BackwardRequest& r) { return r.again; });
       first = end;
     }
   }

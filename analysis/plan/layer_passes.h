@@ -17,6 +17,7 @@ struct LayerPass {
   uint32_t back_begin = kNever;
   uint32_t back_end = kNever;
   std::vector<uint32_t> rows;  // allocated in the forward pass
+  bool recomputes = false;     // the recorded program runs it again in its backward pass
 
   bool has_backward() const { return back_begin != kNever; }
 };

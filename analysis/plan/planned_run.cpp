@@ -29,11 +29,14 @@ class RunPlanner {
     if (change_.checkpoint) {
       const Layers layers(p_, change_.checkpoint_modules);
       if (layers.empty()) return no_layers("--checkpoint");
-      if (!checkpoint_layers(p_, log_, places_, layer_passes(p_, layers, places_), sizes_,
-                             edits_)) {
-        return Error{
-            "--checkpoint: no backward pass of these layers was recorded, so that there is nothing "
-            "to compute again in one"};
+      const std::vector<LayerPass> passes = layer_passes(p_, layers, places_);
+      if (!checkpoint_layers(p_, log_, places_, passes, sizes_, edits_)) {
+        const bool again = std::any_of(passes.begin(), passes.end(),
+                                       [](const LayerPass& pass) { return pass.recomputes; });
+        return Error{again ? "--checkpoint: the recorded program computes these layers again in "
+                             "its backward passes already"
+                           : "--checkpoint: no backward pass of these layers was recorded, so that "
+                             "there is nothing to compute again in one"};
       }
     }
     if (change_.optimizer != PlanOptimizer::kRecorded) {

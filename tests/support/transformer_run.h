@@ -31,6 +31,7 @@ struct TransformerShape {
   bool half_products = false;   // of them in half the bytes of softmax, as under autocast
   bool weighs_tokens = false;   // by a softmax of each number over the tokens
   uint64_t number_bytes = 4;    // of weights and activations
+  bool plain_layers = false;    // of a normalization and a product alone
   bool ends_with_norm = false;  // each layer, so that statistics come last
   bool checkpoint = false;
   bool modules = true;           // the recorder knows the nn.Modules
@@ -204,6 +205,12 @@ class TransformerRun : private SegmentAddresses {
   }
 
   uint32_t in_forward(const std::string& call, const std::string& module) {
+    if (recomputes_) {
+      return stack(
+          {call, "_call_impl torch/nn/modules/module.py:1",
+           "recompute_fn torch/utils/checkpoint.py:60", "unpack_hook torch/utils/checkpoint.py:70"},
+          module);
+    }
     if (validates_) {
       return stack({call, "_call_impl torch/nn/modules/module.py:1", "evaluate train.py:30",
                     "train train.py:15"},
@@ -292,6 +299,15 @@ class TransformerRun : private SegmentAddresses {
     };
     operation("NativeLayerNormBackward0", "norm", "layer_norm torch/nn/functional.py:2",
               {h, 4 * tokens()}, {h}, {first});
+    const auto end = [&] {
+      result = made.back().saved.front();
+      if (!keep && before_that != 0) free(before_that);
+      return std::move(made);
+    };
+    if (s_.plain_layers) {
+      operation("AddmmBackward0", "down", "forward torch/nn/modules/linear.py:3", {h}, {h}, {});
+      return end();
+    }
     operation("AddmmBackward0", "qkv", "forward torch/nn/modules/linear.py:3", {3 * h}, {h},
               {first + 1});
     if (s_.workspace_fixed != 0) {
@@ -319,9 +335,7 @@ class TransformerRun : private SegmentAddresses {
       operation("NativeLayerNormBackward0", "after", "layer_norm torch/nn/functional.py:2",
                 {h, 4 * tokens()}, {h}, {});
     }
-    result = made.back().saved.front();
-    if (!keep && before_that != 0) free(before_that);
-    return made;
+    return end();
   }
 
   void backward(const Operation& o, bool free_result) {
@@ -476,7 +490,9 @@ class TransformerRun : private SegmentAddresses {
     for (uint64_t i = s_.layers; i-- > 0;) {
       if (s_.checkpoint) {
         Block again = 0;
+        recomputes_ = true;
         layers[i] = layer(i, true, again);
+        recomputes_ = false;
         free(again);  // recomputation stops before the last operation
         layers[i].back().saved.clear();
       }
@@ -550,6 +566,7 @@ class TransformerRun : private SegmentAddresses {
   bool adds_ = false;  // to gradients of an earlier pass
   bool ran_out_ = false;
   bool validates_ = false;
+  bool recomputes_ = false;
   std::set<uint64_t> masks_;  // lengths that have one
   std::vector<TraceReader> readers_;
   TraceModel model_;

@@ -97,6 +97,19 @@ TEST(CheckpointPlans, AStepThatFailedBeforeItsBackwardPassIsCheckpointed) {
   }
 }
 
+TEST(CheckpointPlans, WhatIsCheckpointedAlreadyIsSaidToBe) {
+  const TransformerRun run(checkpointed(TransformerShape{}));
+  const auto planner = Planner::prepare(run.process(), 0, {});
+  ASSERT_TRUE(planner);
+  const Result<PlanOutcome> outcome = (*planner)->plan(checkpointed());
+  ASSERT_FALSE(outcome);
+  EXPECT_NE(outcome.error().message.find("already"), std::string::npos);
+  // Layers that keep little beside their results are not.
+  TransformerShape shape;
+  shape.plain_layers = true;
+  EXPECT_TRUE((*Planner::prepare(TransformerRun(shape).process(), 0, {}))->plan(checkpointed()));
+}
+
 // Many calls of a model without a backward pass are no training.
 TEST(CheckpointPlans, WithoutABackwardPassNothingIsCheckpointed) {
   TransformerShape shape;
