@@ -53,7 +53,7 @@ TEST(CheckpointPlans, StatisticsAreNoResultOfALayer) {
   TransformerShape shape;
   shape.layers = 12;
   shape.words = 300;
-  shape.batch = 16;
+  shape.batch = 64;
   shape.ends_with_norm = true;
   const TransformerRun recorded(shape);
   const TransformerRun real(checkpointed(shape));
