@@ -168,6 +168,31 @@ uint64_t half_at_failure(const DeviceEvidence& d) {
   return bytes;
 }
 
+struct KeptAtPeak {
+  uint64_t graphs = 0;   // in a phase without a backward pass, which frees none of them
+  uint64_t results = 0;  // of the model, beside the activations of the step
+};
+
+KeptAtPeak kept_at_peak(const DeviceEvidence& d) {
+  const Phase* phase = d.decisive_phase();
+  if (phase != nullptr && !is_forward_only(phase->kind)) phase = nullptr;
+  const uint32_t peak = d.model->allocated_peak.event;
+  KeptAtPeak kept;
+  for (size_t i = 0; i < d.model->allocations.size(); ++i) {
+    const Allocation& a = d.model->allocations[i];
+    if (a.birth > peak) break;
+    if (a.release <= peak) continue;
+    const Category category = d.categories.of[i];
+    if (category == Category::kActivation && phase != nullptr && phase->holds(a.birth)) {
+      kept.graphs += a.block_bytes;
+    }
+    if (category == Category::kUnknown && d.roles->of(a.stack) == StackRole::kForward) {
+      kept.results += a.block_bytes;
+    }
+  }
+  return kept;
+}
+
 }  // namespace
 
 void add(std::vector<Advice>& list, std::optional<Advice> advice) {
@@ -183,6 +208,10 @@ std::optional<Advice> halve_batch(const DeviceEvidence& d, bool one_backward) {
   }
   const uint64_t saved = half.saved_bytes();
   if (saved == 0 || saved < d.peak_bytes() / 20) return std::nullopt;
+  const KeptAtPeak kept = kept_at_peak(d);
+  // The graphs of smaller and more batches take as much.
+  if (kept.graphs >= d.peak_bytes() / 20) return std::nullopt;
+  const bool keeps_results = kept.results >= d.peak_bytes() / 20;
   const std::string batch = d.decisive_phase() != nullptr
                                 ? fmt::format(" of the {}", phase_text(d.decisive_phase()->kind))
                             : one_backward
@@ -200,11 +229,14 @@ std::optional<Advice> halve_batch(const DeviceEvidence& d, bool one_backward) {
                               batch, size_text(half_at_failure(d))),
                   0};
   }
-  return Advice{"halve_batch",
-                fmt::format("halving the batch{} or the sequence length saves {}: activations, "
-                            "inputs and the passes' temporaries shrink, the rest stays",
-                            batch, saving_text(d, saved)),
-                saved};
+  return Advice{
+      "halve_batch",
+      fmt::format(
+          "halving the batch{} or the sequence length saves {}{}: activations, inputs and the "
+          "passes' temporaries shrink, {}",
+          batch, keeps_results && !d.ends_at_failure() ? "at least " : "", saving_text(d, saved),
+          keeps_results ? "and perhaps what is kept of the model's results" : "the rest stays"),
+      saved};
 }
 
 namespace {
@@ -316,8 +348,8 @@ std::optional<Advice> mixed_precision(const DeviceEvidence& d) {
   if (saved == 0 || saved < d.peak_bytes() / 20) return std::nullopt;
   return Advice{
       "mixed_precision",
-      fmt::format("torch.autocast to bfloat16 saves {}: all matrix products ran in "
-                  "float32, and layer activations would take half the memory",
+      fmt::format("torch.autocast to bfloat16 may save {}, give or take a half: all matrix "
+                  "products ran in float32, and layer activations would take half the memory",
                   d.ends_at_failure() ? saving_text(d, saved) : "about " + size_text(saved)),
       saved};
 }

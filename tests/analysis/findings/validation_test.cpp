@@ -329,6 +329,24 @@ Trace failing(bool graph) {
   });
 }
 
+// More and smaller batches of it keep as much.
+TEST(Validation, GraphsThatItKeepsDoNotShrinkWithItsBatch) {
+  const Trace trace = Trace::on_card(uint64_t{64} << 30, [](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 6; ++i) t.step();
+    s.alloc(64 * kMiB, s.user(29));
+    Blocks alive;
+    for (int k = 0; k < 24; ++k) {
+      alive.push_back(s.alloc(64 * kMiB, s.forward(k % 4 + 1, kValidate)));
+    }
+    for (const uint64_t block : alive) s.free(block);
+    for (int i = 0; i < 3; ++i) t.step();
+  });
+  const Finding f = trace.finding("capacity", uint64_t{3} << 29);
+  EXPECT_EQ(f.id, "capacity");
+  EXPECT_FALSE(advises(f, "halve_batch"));
+}
+
 TEST(Validation, AnErrorInItSaysSo) {
   const Trace kept = failing(true);
   const Report report = kept.report();
