@@ -94,6 +94,13 @@ class PlannedSizes {
            (role == StackRole::kLoading ||
             (role == StackRole::kUser && p_.is_parameter_size(p_.bytes(row))));
   }
+  // Computed by the program's own lines, and of no graph, such as overlaps of boxes: from results
+  // of the model, or from data.
+  bool is_own(size_t row) const {
+    const Category category = p_.category(row);
+    return p_.role(row) == StackRole::kUser &&
+           (category == Category::kUnknown || category == Category::kTemporary);
+  }
   bool is_kept(size_t row) const {
     return p_.outlives_steps(row) || p_.model().allocations.release(row) == kNever;
   }
@@ -125,7 +132,7 @@ class PlannedSizes {
       return open && estimate == Estimate::kHigh ? bytes : divided(bytes, 2);
     }
     const NumberWidth width = width_of(row);
-    const bool open = width == NumberWidth::kBoth || may_be_data(row);
+    const bool open = width == NumberWidth::kBoth || may_be_data(row) || is_own(row);
     return width == NumberWidth::k16 || (open && estimate == Estimate::kHigh) ? bytes
                                                                               : divided(bytes, 2);
   }

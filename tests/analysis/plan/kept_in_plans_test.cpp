@@ -128,6 +128,17 @@ TEST(KeptInPlans, PreparationsStayWithAnyBatch) {
   EXPECT_GT(outcome.high_reserved, outcome.likely.reserved_peak);
 }
 
+// Nor need it have to do with its precision.
+TEST(KeptInPlans, WhatTheProgramComputesItselfMayKeepItsPrecision) {
+  TransformerShape shape;
+  shape.prepared_bytes = 2000 << 20;
+  const TransformerRun run(shape);
+  PlanChange change;
+  change.precision = PlanPrecision::kHalf;
+  const PlanOutcome outcome = planned(run, change);
+  EXPECT_GE(outcome.high_reserved, uint64_t{2000} << 20);
+}
+
 // Results of half the size of a weight are no copies of it where all products have 32 bits.
 TEST(KeptInPlans, KernelsIn32BitsRuleAutocastOut) {
   TransformerShape shape;
