@@ -294,6 +294,29 @@ struct Powers {
   bool varies() const { return bytes[1] + bytes[2] > (bytes[0] + bytes[1] + bytes[2]) / 10; }
 };
 
+std::unordered_map<uint32_t, size_t> blocks_by_stack(const RecordedProgram& program,
+                                                     BirthRange rows) {
+  std::unordered_map<uint32_t, size_t> blocks;
+  for (size_t i = rows.begin; i < rows.end; ++i) ++blocks[program.model().allocations.stack(i)];
+  return blocks;
+}
+
+// Lines that run once for each position make more blocks of the same size: together, these grow as
+// one block does that has all positions.
+void note_lines_of_positions(const RecordedProgram& program, const TurnExtremes& turns,
+                             double ratio, Powers& powers) {
+  constexpr size_t kLeastBlocks = 8;
+  const auto in_most = blocks_by_stack(program, turns.most->rows);
+  const auto in_least = blocks_by_stack(program, turns.least->rows);
+  for (auto& [stack, power] : powers.of_stack) {
+    const auto most = in_most.find(stack);
+    const auto least = in_least.find(stack);
+    if (power != 0 || most == in_most.end() || least == in_least.end()) continue;
+    const double blocks = static_cast<double>(least->second) / static_cast<double>(most->second);
+    if (most->second >= kLeastBlocks && std::abs(blocks - ratio) < ratio / 10) power = 1;
+  }
+}
+
 Powers powers_between(const RecordedProgram& program, const TurnExtremes& turns,
                       const SizeLaws& laws) {
   Powers powers;
@@ -315,6 +338,7 @@ Powers powers_between(const RecordedProgram& program, const TurnExtremes& turns,
     if (laws[row].seq == 2 && power == 1) powers.linear_attention += program.bytes(row);
     if (laws[row].seq == 2 && power == 2) powers.square_attention += program.bytes(row);
   }
+  note_lines_of_positions(program, turns, ratio, powers);
   return powers;
 }
 

@@ -54,6 +54,7 @@ struct TransformerShape {
   std::vector<uint64_t> lengths;       // of the steps, instead of `seq`
   std::vector<uint64_t> batches;       // of the steps, instead of `batch`
   uint64_t sample_bytes = 0;           // of a result that has no sequence, per sample
+  uint64_t position_bytes = 0;         // of a result of each position on its own, per sample
   bool head_bias = false;              // whose gradient is a sum over all tokens
   uint64_t data_bytes = 0;             // of a data set that the program keeps on the card
   bool frees_data = false;             // after the last step
@@ -435,6 +436,10 @@ class TransformerRun : private SegmentAddresses {
     g.loss.saved = {alloc(logits, in_forward("cross_entropy torch/nn/functional.py:9", ""))};
     if (s_.sample_bytes != 0) {
       g.pool.saved = {alloc(s_.batch * s_.sample_bytes, in_forward("pool model.py:40", ""))};
+    }
+    for (uint64_t i = 0; s_.position_bytes != 0 && i < s_.seq; ++i) {
+      g.pool.saved.push_back(
+          alloc(s_.batch * s_.position_bytes, in_forward("step model.py:50", "")));
     }
     return g;
   }

@@ -128,7 +128,19 @@ TEST(KeptInPlans, PreparationsStayWithAnyBatch) {
   EXPECT_GT(outcome.high_reserved, outcome.likely.reserved_peak);
 }
 
-// Nor need it have to do with its precision.
+// A program that goes through a sequence position by position.
+TEST(KeptInPlans, BlocksOfEachPositionGrowInNumber) {
+  TransformerShape shape;
+  shape.position_bytes = 64 << 10;
+  shape.lengths = {600, 500, 400, 640, 450, 560};
+  shape.steps = 6;
+  TransformerShape longer = shape;
+  for (uint64_t& length : longer.lengths) length *= 2;
+  const PlanOutcome outcome = planned(TransformerRun(shape), lengths(2));
+  expect_close(outcome.likely.allocated_peak, TransformerRun(longer).allocated_peak(), 0.02);
+}
+
+// What a program prepares need not follow the precision of its model.
 TEST(KeptInPlans, WhatTheProgramComputesItselfMayKeepItsPrecision) {
   TransformerShape shape;
   shape.prepared_bytes = 2000 << 20;
