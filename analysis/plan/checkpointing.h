@@ -19,7 +19,7 @@ bool checkpoint_layers(const RecordedProgram& program, const RequestLog& log,
                        const std::vector<uint64_t>& sizes, RequestEdits& edits);
 
 struct CheckpointSaving {
-  size_t layers = 0;
+  uint64_t layers = 0;
   uint64_t bytes = 0;  // by which the allocated peak is lower
 };
 

@@ -31,7 +31,8 @@ std::unordered_map<uint32_t, uint64_t> largest_at(const DeviceEvidence& d, uint3
     largest[stack] = std::max(largest[stack], bytes);
   };
   for (size_t i = 0; i < all.size() && all.birth(i) <= event; ++i) {
-    if (all.release(i) > event) add(all.stack(i), all.asked_bytes(i));
+    if (all.release(i) <= event || d.categories.of[i] == Category::kWorkspace) continue;
+    add(all.stack(i), all.asked_bytes(i));
   }
   if (d.ran_out()) add(d.model->failures.back().stack, d.model->failures.back().requested_bytes);
   return largest;
@@ -40,7 +41,32 @@ std::unordered_map<uint32_t, uint64_t> largest_at(const DeviceEvidence& d, uint3
 // How often a line asked for each size.
 using Sizes = std::map<uint64_t, uint64_t>;
 
-std::unordered_map<uint32_t, Sizes> sizes_of_lines(const DeviceEvidence& d) {
+// The largest size of each step counts, so that a prompt is compared with other prompts, and not
+// with the tokens after them.
+std::unordered_map<uint32_t, Sizes> sizes_of_steps(const DeviceEvidence& d) {
+  struct Step {
+    size_t number = 0;
+    uint64_t largest = 0;
+  };
+  const AllocationColumns& all = d.model->allocations;
+  std::unordered_map<uint32_t, Step> last;
+  std::unordered_map<uint32_t, Sizes> sizes;
+  size_t number = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all.seeded(i) || d.roles->caller_of(all.stack(i)) == 0) continue;
+    while (number < d.steps.boundaries.size() && d.steps.boundaries[number] <= all.birth(i)) {
+      ++number;
+    }
+    Step& step = last[all.stack(i)];
+    if (step.number != number && step.largest != 0) ++sizes[all.stack(i)][step.largest];
+    const uint64_t before = step.number == number ? step.largest : 0;
+    step = {number, std::max(before, all.asked_bytes(i))};
+  }
+  for (const auto& [stack, step] : last) ++sizes[stack][step.largest];
+  return sizes;
+}
+
+std::unordered_map<uint32_t, Sizes> sizes_of_calls(const DeviceEvidence& d) {
   const AllocationColumns& all = d.model->allocations;
   std::vector<uint64_t> counts(all.kinds().size());
   for (size_t i = 0; i < all.size(); ++i) ++counts[all.kind(i)];
@@ -50,6 +76,10 @@ std::unordered_map<uint32_t, Sizes> sizes_of_lines(const DeviceEvidence& d) {
     if (d.roles->caller_of(k.stack) != 0) sizes[k.stack][k.asked_bytes()] += counts[kind];
   }
   return sizes;
+}
+
+std::unordered_map<uint32_t, Sizes> sizes_of_lines(const DeviceEvidence& d) {
+  return d.steps.boundaries.size() >= kLeastCalls ? sizes_of_steps(d) : sizes_of_calls(d);
 }
 
 // The size that half of the calls do not exceed, if calls for half of `bytes` are rare; 0
