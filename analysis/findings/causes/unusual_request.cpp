@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <unordered_map>
 #include <unordered_set>
@@ -41,32 +42,7 @@ std::unordered_map<uint32_t, uint64_t> largest_at(const DeviceEvidence& d, uint3
 // How often a line asked for each size.
 using Sizes = std::map<uint64_t, uint64_t>;
 
-// The largest size of each step counts, so that a prompt is compared with other prompts, and not
-// with the tokens after them.
-std::unordered_map<uint32_t, Sizes> sizes_of_steps(const DeviceEvidence& d) {
-  struct Step {
-    size_t number = 0;
-    uint64_t largest = 0;
-  };
-  const AllocationColumns& all = d.model->allocations;
-  std::unordered_map<uint32_t, Step> last;
-  std::unordered_map<uint32_t, Sizes> sizes;
-  size_t number = 0;
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (all.seeded(i) || d.roles->caller_of(all.stack(i)) == 0) continue;
-    while (number < d.steps.boundaries.size() && d.steps.boundaries[number] <= all.birth(i)) {
-      ++number;
-    }
-    Step& step = last[all.stack(i)];
-    if (step.number != number && step.largest != 0) ++sizes[all.stack(i)][step.largest];
-    const uint64_t before = step.number == number ? step.largest : 0;
-    step = {number, std::max(before, all.asked_bytes(i))};
-  }
-  for (const auto& [stack, step] : last) ++sizes[stack][step.largest];
-  return sizes;
-}
-
-std::unordered_map<uint32_t, Sizes> sizes_of_calls(const DeviceEvidence& d) {
+std::unordered_map<uint32_t, Sizes> sizes_of_lines(const DeviceEvidence& d) {
   const AllocationColumns& all = d.model->allocations;
   std::vector<uint64_t> counts(all.kinds().size());
   for (size_t i = 0; i < all.size(); ++i) ++counts[all.kind(i)];
@@ -78,13 +54,27 @@ std::unordered_map<uint32_t, Sizes> sizes_of_calls(const DeviceEvidence& d) {
   return sizes;
 }
 
-std::unordered_map<uint32_t, Sizes> sizes_of_lines(const DeviceEvidence& d) {
-  return d.steps.boundaries.size() >= kLeastCalls ? sizes_of_steps(d) : sizes_of_calls(d);
+// Without calls of another kind, such as the tokens after a prompt that the same line reads: they
+// are tiny beside several others, and nothing is in between. Nothing: the others are too few to
+// know.
+Sizes without_tiny(const Sizes& sizes) {
+  constexpr uint64_t kApart = 8;  // times as large as the next size
+  constexpr uint64_t kSeveral = 4;
+  uint64_t calls = 0;
+  for (auto size = sizes.end(); size != sizes.begin();) {
+    --size;
+    calls += size->second;
+    if (calls < kSeveral || size == sizes.begin()) continue;
+    if (size->first < kApart * std::prev(size)->first) continue;
+    return calls < kLeastCalls ? Sizes{} : Sizes(size, sizes.end());
+  }
+  return sizes;
 }
 
 // The size that half of the calls do not exceed, if calls for half of `bytes` are rare; 0
 // otherwise.
-uint64_t usual_size(const Sizes& sizes, uint64_t bytes) {
+uint64_t usual_size(const Sizes& all, uint64_t bytes) {
+  const Sizes sizes = without_tiny(all);
   uint64_t calls = 0;
   uint64_t large = 0;
   for (const auto& [size, count] : sizes) {

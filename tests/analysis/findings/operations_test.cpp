@@ -253,6 +253,27 @@ TEST(Operations, OneLongRequestMakesThePeak) {
   EXPECT_TRUE(serves(100, 6, false).finding("one_operation_peak").id.empty());
 }
 
+// A prompt is read by the line that adds the tokens after it, which are many and small: it is as
+// long as other prompts.
+TEST(Operations, APromptIsNoUnusualRequest) {
+  const auto run = [](uint64_t longest) {
+    return Trace::on_card(2048 * kMiB, [=](Story& s, uint32_t) {
+      for (int i = 0; i < 20; ++i) s.alloc(20 * kMiB, s.setup());
+      for (uint64_t i = 0; i < 60; ++i) {
+        const uint64_t prompt = i == 30 ? longest : (60 + i % 30) * kMiB;
+        s.free(s.alloc(prompt, s.forward(1, "reply serve.py:22")));
+        for (int token = 0; token < 30; ++token) {
+          s.free(s.alloc(2 * kMiB, s.forward(1, "reply serve.py:22")));
+        }
+      }
+    });
+  };
+  EXPECT_EQ(run(200 * kMiB).finding("one_operation_peak").id, "");
+  EXPECT_EQ(run(800 * kMiB).finding("one_operation_peak").summary,
+            "one request asked for 11 times the usual size (800.0 MiB, usually 75.0 MiB), and made "
+            "the peak");
+}
+
 TEST(Operations, OneLongRequestDoesNotFit) {
   const Finding f = serves(200, 0, true).finding("capacity");
   EXPECT_EQ(headline_of(f.frames), "prefill serve.py:22");
