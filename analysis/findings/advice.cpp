@@ -348,9 +348,9 @@ std::optional<Advice> mixed_precision(const DeviceEvidence& d) {
   if (saved == 0 || saved < d.peak_bytes() / 20) return std::nullopt;
   return Advice{
       "mixed_precision",
-      fmt::format("torch.autocast to bfloat16 may save {}, give or take a half: all matrix "
-                  "products ran in float32, and layer activations would take half the memory",
-                  d.ends_at_failure() ? saving_text(d, saved) : "about " + size_text(saved)),
+      fmt::format("torch.autocast to bfloat16 may save roughly {}{}: all matrix products ran in "
+                  "float32, and layer activations would take half the memory",
+                  size_text(saved), d.ran_out() ? " of what was recorded" : ""),
       saved};
 }
 

@@ -1,6 +1,8 @@
 // Lists of the program that keep results of several steps until they are cleared.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/support/story.h"
 
 namespace tidemark {
@@ -51,6 +53,18 @@ TEST(ClearedLists, AreNoReferenceCycles) {
       EXPECT_EQ(evidence_of(f, "period_steps"), static_cast<uint64_t>(kPeriod));
     }
   }
+}
+
+// What the lists hold may shrink with the batch as well.
+TEST(ClearedLists, MakeTheSavingOfASmallerBatchALeastOne) {
+  const Trace trace = with_lists(3, false);
+  const uint64_t peak = trace.model().processes[0].framework[0].allocated_peak.bytes;
+  const Finding f = trace.finding("capacity", peak);
+  const auto half = std::find_if(f.advice.begin(), f.advice.end(),
+                                 [](const Advice& a) { return a.action == "halve_batch"; });
+  ASSERT_NE(half, f.advice.end()) << f.summary;
+  EXPECT_NE(half->detail.find("saves at least "), std::string::npos) << half->detail;
+  EXPECT_EQ(half->detail.find("the rest stays"), std::string::npos) << half->detail;
 }
 
 }  // namespace

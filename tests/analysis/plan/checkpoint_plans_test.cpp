@@ -2,32 +2,20 @@
 #include <gtest/gtest.h>
 
 #include "analysis/plan/checkpointing.h"
-#include "analysis/plan/plan.h"
-#include "tests/support/transformer_run.h"
+#include "tests/support/planned.h"
 
 namespace tidemark {
 namespace {
 
+using test::expect_close;
+using test::planned;
 using test::TransformerRun;
 using test::TransformerShape;
-
-PlanOutcome planned(const TransformerRun& run, const PlanChange& change) {
-  const auto planner = Planner::prepare(run.process(), 0, {});
-  EXPECT_TRUE(planner);
-  Result<PlanOutcome> outcome = (*planner)->plan(change);
-  EXPECT_TRUE(outcome) << (outcome ? "" : outcome.error().message);
-  return outcome ? *outcome : PlanOutcome{};
-}
 
 PlanChange checkpointed() {
   PlanChange change;
   change.checkpoint = true;
   return change;
-}
-
-void expect_close(uint64_t found, uint64_t expected, double share) {
-  const auto value = static_cast<double>(expected);
-  EXPECT_NEAR(static_cast<double>(found), value, share * value);
 }
 
 TransformerShape checkpointed(TransformerShape shape) {

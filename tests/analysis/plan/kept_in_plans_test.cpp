@@ -1,22 +1,15 @@
 // What a plan leaves as it was, and what it learns from steps, beside other parts of a program.
 #include <gtest/gtest.h>
 
-#include "analysis/plan/plan.h"
-#include "tests/support/transformer_run.h"
+#include "tests/support/planned.h"
 
 namespace tidemark {
 namespace {
 
+using test::expect_close;
+using test::planned;
 using test::TransformerRun;
 using test::TransformerShape;
-
-PlanOutcome planned(const TransformerRun& run, const PlanChange& change) {
-  const auto planner = Planner::prepare(run.process(), 0, {});
-  EXPECT_TRUE(planner);
-  Result<PlanOutcome> outcome = (*planner)->plan(change);
-  EXPECT_TRUE(outcome) << (outcome ? "" : outcome.error().message);
-  return outcome ? *outcome : PlanOutcome{};
-}
 
 PlanChange batches(double factor) {
   PlanChange change;
@@ -31,11 +24,6 @@ PlanChange lengths(double factor) {
 bool says(const PlanOutcome& outcome, std::string_view words) {
   return std::any_of(outcome.assumptions.begin(), outcome.assumptions.end(),
                      [&](const std::string& text) { return text.find(words) != text.npos; });
-}
-
-void expect_close(uint64_t found, uint64_t expected, double share) {
-  const auto value = static_cast<double>(expected);
-  EXPECT_NEAR(static_cast<double>(found), value, share * value);
 }
 
 TEST(KeptInPlans, AValidationWithAnotherBatchTellsNothingOfLengths) {
