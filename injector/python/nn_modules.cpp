@@ -210,10 +210,16 @@ uint32_t draw_id(Slot& slot, const void* object) {
   return id;
 }
 
-uint32_t add_unnamed(const void* object) {
+// What has a path is of another object, where one is being made.
+bool is_of_another(const Slot& slot, bool made) {
+  return made && (slot.state.load(std::memory_order_relaxed) & kNamed) != 0;
+}
+
+uint32_t add_unnamed(const void* object, bool made) {
   const Locked locked;
   if (!locked) return 0;
-  if (const Slot* const slot = known(object)) return id_in(slot->state.load());
+  const Slot* const same = known(object);
+  if (same != nullptr && !is_of_another(*same, made)) return id_in(same->state.load());
   Slot* const slot = slot_of(reinterpret_cast<uintptr_t>(object), true);
   const uint32_t id = slot != nullptr ? draw_id(*slot, object) : 0;
   if (id == 0 || !recorder().record(NnModule{id, 0, class_of(object), 0})) return 0;
@@ -480,6 +486,13 @@ void clear_nn_modules() noexcept {
   g_next_ns.store(0);
 }
 
+uint32_t made_nn_module_id(const void* nn_module) noexcept {
+  if (!g_on.load(std::memory_order_acquire)) return 0;
+  const Slot* const slot = known(nn_module);
+  if (slot == nullptr || is_of_another(*slot, true)) return add_unnamed(nn_module, true);
+  return id_in(slot->state.load(std::memory_order_relaxed));
+}
+
 uint32_t nn_module_id(const void* nn_module) noexcept {
   if (!g_on.load(std::memory_order_acquire)) return 0;
   const Slot* const slot = known(nn_module);
@@ -490,7 +503,7 @@ uint32_t nn_module_id(const void* nn_module) noexcept {
     id = id_in(state);
     named = (state & kNamed) != 0;
   } else {
-    id = add_unnamed(nn_module);
+    id = add_unnamed(nn_module, false);
   }
   if (!named && id != 0) [[unlikely]]
     ask_for_paths();

@@ -27,6 +27,8 @@ void clear_nn_modules() noexcept;
 
 // The id of an nn.Module that runs on the calling thread; 0: none can be had.
 uint32_t nn_module_id(const void* nn_module) noexcept;
+// Of one that is being made. It has no path yet: that is learnt when its tree runs.
+uint32_t made_nn_module_id(const void* nn_module) noexcept;
 
 // With the GIL. Visits all known trees, so that owner_of() knows their parameters.
 void visit_nn_modules() noexcept;

@@ -96,16 +96,19 @@ uint32_t stack_without_python() noexcept {
   });
 }
 
-// The nn.Module that runs, or else whose backward pass does. Nodes that the forward pass makes
-// meanwhile belong to it.
+// The nn.Module that runs or is made, or else whose backward pass runs. Nodes that the forward pass
+// makes meanwhile belong to it.
 uint32_t module_of(const PythonFrames& walked) noexcept {
   if (!with_modules()) return 0;
   if (walked.nn_module == nullptr) {
     const AutogradNode node = current_autograd_node();
     if (node.type != nullptr) return nn_module_of(node);
+    note_forward(0);  // what a program computes outside of its model belongs to none
+    return 0;
   }
-  const uint32_t id = walked.nn_module != nullptr ? nn_module_id(walked.nn_module) : 0;
-  note_forward(id);  // of 0, too: what a program computes outside of its model belongs to none
+  const uint32_t id =
+      walked.makes ? made_nn_module_id(walked.nn_module) : nn_module_id(walked.nn_module);
+  note_forward(walked.makes ? 0 : id);
   return id;
 }
 

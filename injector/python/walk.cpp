@@ -17,7 +17,8 @@
 namespace tidemark::injector {
 namespace {
 
-constexpr size_t kHashOffset = 24;  // of a string
+constexpr size_t kHashOffset = 24;   // of a string
+constexpr size_t kCellContent = 16;  // of a cell
 // Frames with this owner or a higher one are internal frames of the interpreter on the C stack.
 constexpr uint8_t kFirstForeignOwner = 3;
 // 3.14 stores flags in the lowest bits of references.
@@ -70,45 +71,76 @@ uint32_t unit_of(const PythonLayout& layout, uintptr_t position, const uint8_t* 
   return identity != 0 ? identity : 1;
 }
 
-// A method of nn.Module. Its code object is that of the module torch.nn, which is never freed. If
-// it were, another one with the same name object would have to take its place to be mistaken.
-struct Method {
-  std::atomic<const uint8_t*> code{nullptr};
-  std::atomic<const uint8_t*> name{nullptr};
+// What a frame tells of its first argument.
+enum class Method : uint8_t { kNone, kRuns, kMakes };
+
+// Code objects of methods of nn.Modules, found by their address. One may be freed and another take
+// its place, which has another identity. Entries are never removed.
+class Methods {
+ public:
+  Method of(const uint8_t* code, uint64_t identity) const noexcept {
+    for (size_t i = first_of(code);; i = (i + 1) % kSlots) {
+      const uintptr_t held = slots_[i].code.load(std::memory_order_acquire);
+      if (held == 0) return Method::kNone;
+      if ((held & ~kMakes) != reinterpret_cast<uintptr_t>(code)) continue;
+      if (slots_[i].identity.load(std::memory_order_relaxed) != identity) return Method::kNone;
+      return (held & kMakes) != 0 ? Method::kMakes : Method::kRuns;
+    }
+  }
+
+  // False: there are too many.
+  bool add(const uint8_t* code, uint64_t identity, Method method) noexcept {
+    const uintptr_t word =
+        reinterpret_cast<uintptr_t>(code) | (method == Method::kMakes ? kMakes : 0);
+    for (size_t i = first_of(code);; i = (i + 1) % kSlots) {
+      uintptr_t held = slots_[i].code.load(std::memory_order_acquire);
+      if (held == 0) {
+        if (used_.load() >= kMost) return false;
+        if (slots_[i].code.compare_exchange_strong(held, word)) used_.fetch_add(1);
+      }
+      if (held != 0 && ((held ^ word) & ~kMakes) != 0) continue;
+      slots_[i].code.store(word, std::memory_order_release);
+      slots_[i].identity.store(identity, std::memory_order_release);
+      return true;
+    }
+  }
+
+  void clear() noexcept {
+    for (Slot& slot : slots_) {
+      slot.code.store(0);
+      slot.identity.store(0);
+    }
+    used_.store(0);
+  }
+
+ private:
+  static constexpr size_t kSlots = 1024;
+  static constexpr size_t kMost = kSlots / 2;
+  static constexpr uintptr_t kMakes = 1;  // in the word; code objects are aligned
+
+  struct Slot {
+    std::atomic<uintptr_t> code{0};
+    std::atomic<uint64_t> identity{0};
+  };
+
+  static size_t first_of(const uint8_t* code) noexcept {
+    return (reinterpret_cast<uintptr_t>(code) >> 4) * 0x9E3779B97F4A7C15U >> 54;
+  }
+
+  Slot slots_[kSlots];
+  std::atomic<uint32_t> used_{0};
 };
-constexpr std::string_view kMethods[] = {"_wrapped_call_impl", "_call_impl", "_apply"};
-constexpr std::string_view kMethodsFile = "torch/nn/modules/module.py";
-Method g_methods[std::size(kMethods)];
+Methods g_methods;
 std::atomic<uint32_t> g_methods_found{0};  // changes with g_methods
 
-struct KnownMethods {
-  const uint8_t* code[std::size(kMethods)];
-
-  KnownMethods() {
-    for (size_t i = 0; i < std::size(code); ++i) {
-      code[i] = g_methods[i].code.load(std::memory_order_acquire);
-    }
-  }
-  bool has(const PythonLayout& layout, const uint8_t* called) const {
-    for (size_t i = 0; i < std::size(code); ++i) {
-      if (code[i] != called) continue;
-      const auto* const name = read_at<const uint8_t*>(called, layout.code_name);
-      return g_methods[i].name.load(std::memory_order_relaxed) == name;
-    }
-    return false;
-  }
-};
-
-// The first argument. Since torch 2.5 that of _call_impl is a cell: the frame outside of it, which
-// is known as well, has the same one without.
+// The first argument. One that a nested function uses, too, is in a cell: as that of _call_impl
+// since torch 2.5.
 const uint8_t* argument_of(const PythonRuntime& python, const uint8_t* frame) {
   const auto word = read_at<uintptr_t>(frame, python.layout.frame_locals) & ~kTagBits;
   const auto* const argument = reinterpret_cast<const uint8_t*>(word);
-  if (argument == nullptr ||
-      read_at<const void*>(argument, kPythonTypeOffset) == python.cell_type) {
-    return nullptr;
-  }
-  return argument;
+  if (argument == nullptr || read_at<const void*>(argument, kPythonTypeOffset) != python.cell_type)
+    return argument;
+  return read_at<const uint8_t*>(argument, kCellContent);
 }
 
 bool is_foreign(const PythonLayout& layout, const uint8_t* frame) {
@@ -190,13 +222,24 @@ void read_frame(const PythonRuntime& python, const uint8_t* frame, PythonFrame& 
   ++inner.depth;
 }
 
-const uint8_t* running_module(const PythonRuntime& python, const PythonFrames& walked) {
+// A module that is made while another one runs is a part of that one's work.
+void note_method(PythonFrame& frame, Method method, uint32_t at) {
+  const bool inside_a_call = frame.module_call >= 0 && !frame.makes;
+  if (method == Method::kNone || (method == Method::kMakes && inside_a_call)) return;
+  frame.module_call = static_cast<int32_t>(at);
+  frame.makes = method == Method::kMakes;
+}
+
+void find_nn_module(const PythonRuntime& python, PythonFrames& walked) {
+  walked.nn_module = nullptr;
+  walked.makes = false;
   for (int32_t i = static_cast<int32_t>(walked.count) - 1; i >= 0; --i) {
     i = walked.frames[i].module_call;
     if (i < 0) break;
-    if (const uint8_t* const argument = argument_of(python, walked.addresses[i])) return argument;
+    walked.nn_module = argument_of(python, walked.addresses[i]);
+    walked.makes = walked.frames[i].makes;
+    if (walked.nn_module != nullptr) break;
   }
-  return nullptr;
 }
 
 }  // namespace
@@ -216,20 +259,17 @@ bool walk_python(const PythonRuntime& python, const void* thread, uint64_t seed,
   if (walked.methods != methods_found) walked.count = 0;
   uint32_t changed = 0;
   uint32_t at = find_unchanged(python.layout, thread, walked, changed);
-  const KnownMethods methods;
-  PythonFrame frame{nullptr, 0, 0, Hasher(0), 0, 0, -1};
+  PythonFrame frame{nullptr, 0, 0, Hasher(0), 0, 0, -1, false};
   if (at > 0) frame = walked.frames[at - 1];
   for (uint32_t i = changed; i-- > 0; ++at) {
     walked.addresses[at] = walked.changed[i];
     read_frame(python, walked.changed[i], frame);
-    if (frame.identity != 0 && methods.has(python.layout, frame.code)) {
-      frame.module_call = static_cast<int32_t>(at);
-    }
+    if (frame.identity != 0) note_method(frame, g_methods.of(frame.code, frame.identity), at);
     walked.frames[at] = frame;
   }
   walked.count = at;
   walked.methods = methods_found;
-  walked.nn_module = running_module(python, walked);
+  find_nn_module(python, walked);
   frame.hash.take(seed, frame.depth);
   walked.key = frame.hash.finish();
   return frame.depth > 0;
@@ -279,35 +319,73 @@ bool check_code(const PythonRuntime& python, const uint8_t* frame, const uint8_t
   return position >= first - 2 && position < first + 2 * size;
 }
 
-// An object whose type is a type: what the first argument of a method must be.
-bool is_instance(const PythonRuntime& python, const uint8_t* frame) {
+// The first argument, if it is an object whose type is a type; else null.
+const uint8_t* instance_of(const PythonRuntime& python, const uint8_t* frame) {
   constexpr size_t kTypeFlags = 168;
   constexpr uint64_t kIsType = 1U << 31;
   uintptr_t word = 0;
+  if (python.cell_type == nullptr || !safe_read(frame, python.layout.frame_locals, word)) {
+    return nullptr;
+  }
+  const auto* object = reinterpret_cast<const uint8_t*>(word & ~kTagBits);
+  if (has_type(object, python.cell_type) && !safe_read(object, kCellContent, object)) {
+    return nullptr;
+  }
   const void* type = nullptr;
   const void* meta = nullptr;
   uint64_t flags = 0;
-  if (python.cell_type == nullptr || !safe_read(frame, python.layout.frame_locals, word)) {
-    return false;
-  }
-  const auto* const object = reinterpret_cast<const uint8_t*>(word & ~kTagBits);
-  return object != nullptr && safe_read(object, kPythonTypeOffset, type) && type != nullptr &&
-         safe_read(type, kPythonTypeOffset, meta) && meta != nullptr &&
-         safe_read(meta, kTypeFlags, flags) && (flags & kIsType) != 0;
+  const bool is_instance = object != nullptr && safe_read(object, kPythonTypeOffset, type) &&
+                           type != nullptr && safe_read(type, kPythonTypeOffset, meta) &&
+                           meta != nullptr && safe_read(meta, kTypeFlags, flags) &&
+                           (flags & kIsType) != 0;
+  return is_instance ? object : nullptr;
 }
 
-// Which of kMethods the code is; their number if none.
-size_t method_of(const PythonRuntime& python, const uint8_t* code) {
+// Whether it is of a class that has an ancestor of this name. Reads the classes in the order in
+// which the interpreter looks for methods.
+bool has_ancestor(const PythonRuntime& python, const uint8_t* object, std::string_view name) {
+  constexpr size_t kTypeName = 24;
+  constexpr size_t kTypeOrder = 344;
+  constexpr size_t kTupleSize = 16;
+  constexpr uint64_t kMostAncestors = 256;
+  const size_t first_item = python.minor < 14 ? 24 : 32;
+  const void* type = nullptr;
+  const void* order = nullptr;
+  uint64_t count = 0;
+  if (!safe_read(object, kPythonTypeOffset, type) || !safe_read(type, kTypeOrder, order) ||
+      order == nullptr || !safe_read(order, kTupleSize, count)) {
+    return false;
+  }
+  for (uint64_t i = 0; i < std::min(count, kMostAncestors); ++i) {
+    const void* ancestor = nullptr;
+    const char* text = nullptr;
+    char read[16] = {};
+    if (safe_read(order, first_item + i * sizeof(void*), ancestor) && ancestor != nullptr &&
+        safe_read(ancestor, kTypeName, text) && text != nullptr && safe_read(text, 0, read) &&
+        name == std::string_view(read, strnlen(read, sizeof read))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+Method method_of(const PythonRuntime& python, const uint8_t* frame, const uint8_t* code) {
+  constexpr std::string_view kCalls[] = {"_wrapped_call_impl", "_call_impl", "_apply"};
+  constexpr std::string_view kCallsFile = "torch/nn/modules/module.py";
   char text[512];
   std::string_view name = read_python_text(
       python, read_at<const void*>(code, python.layout.code_name), text, sizeof text);
   name.remove_prefix(name.rfind('.') + 1);  // of a qualified name
-  const size_t which =
-      static_cast<size_t>(std::find(std::begin(kMethods), std::end(kMethods), name) - kMethods);
-  if (which == std::size(kMethods)) return which;
+  if (name == "__init__") {
+    const uint8_t* const made = instance_of(python, frame);
+    return made != nullptr && has_ancestor(python, made, "Module") ? Method::kMakes : Method::kNone;
+  }
+  if (std::find(std::begin(kCalls), std::end(kCalls), name) == std::end(kCalls))
+    return Method::kNone;
   const std::string_view file = read_python_text(
       python, read_at<const void*>(code, python.layout.code_filename), text, sizeof text);
-  return file.ends_with(kMethodsFile) ? which : std::size(kMethods);
+  return file.ends_with(kCallsFile) && instance_of(python, frame) != nullptr ? Method::kRuns
+                                                                             : Method::kNone;
 }
 
 // Calls use(frame, code) for each frame, until it returns false.
@@ -328,31 +406,28 @@ bool find_nn_module_methods(const PythonRuntime& python, const void* thread) noe
   bool found = false;
   size_t frames = 0;
   for_each_frame(python, thread, [&](const uint8_t* frame, const uint8_t* code) {
-    const size_t which = method_of(python, code);
-    if (which < std::size(kMethods) && g_methods[which].code.load() != code &&
-        is_instance(python, frame)) {
-      g_methods[which].name.store(read_at<const uint8_t*>(code, python.layout.code_name));
-      g_methods[which].code.store(code, std::memory_order_release);
-      g_methods_found.fetch_add(1, std::memory_order_release);
-      found = true;
+    const uint64_t identity = identity_of(python.layout, code);
+    if (g_methods.of(code, identity) == Method::kNone) {
+      const Method method = method_of(python, frame, code);
+      found |= method != Method::kNone && g_methods.add(code, identity, method);
     }
     return ++frames < kMaxPythonFrames;
   });
   errno = host_errno;
+  if (found) g_methods_found.fetch_add(1, std::memory_order_release);
   return found;
 }
 
 void forget_nn_module_methods() noexcept {
-  for (Method& method : g_methods) method.code.store(nullptr);
+  g_methods.clear();
   g_methods_found.fetch_add(1);
 }
 
 size_t running_nn_modules(const PythonRuntime& python, const void* thread, const uint8_t** out,
                           size_t capacity) noexcept {
-  const KnownMethods methods;
   size_t count = 0;
   for_each_frame(python, thread, [&](const uint8_t* frame, const uint8_t* code) {
-    if (!methods.has(python.layout, code)) return true;
+    if (g_methods.of(code, identity_of(python.layout, code)) != Method::kRuns) return true;
     const uint8_t* const running = argument_of(python, frame);
     if (running != nullptr && (count == 0 || out[count - 1] != running)) out[count++] = running;
     return count < capacity;

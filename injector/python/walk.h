@@ -22,7 +22,8 @@ struct PythonFrame {
   Hasher hash;          // of this frame and all those outward of it
   uint32_t unit;        // index of the instruction
   uint32_t depth;       // frames with code, from this one outward
-  int32_t module_call;  // index of the next frame outward, or this one, that runs an nn.Module; -1
+  int32_t module_call;  // index of the next frame outward, or this one, of an nn.Module; -1
+  bool makes;           // that frame is of its constructor; else the nn.Module runs
 };
 
 // The frames of a thread. They are kept for its next walk, in which most of them are the same:
@@ -35,8 +36,10 @@ struct PythonFrames {
   const uint8_t* changed[kCapacity];  // while walking: those to be read, innermost first
   uint32_t count;
   uint32_t methods;  // which of nn.Module's methods were known
-  // The nn.Module of the innermost frame that runs one; null: none. The frame keeps it alive.
+  // The nn.Module of the innermost frame that runs or makes one; null: none. The frame keeps it
+  // alive.
   const uint8_t* nn_module;
+  bool makes;  // it is being made
   // Hash of all code objects and positions, and of the seed.
   HashKey key;
 };
@@ -59,10 +62,10 @@ void each_python_frame(const PythonFrames& walked, Use&& use) {
   }
 }
 
-// Methods of torch.nn.Module whose frames tell which one runs, by their first argument: __call__
-// (since 2.1 _wrapped_call_impl, before _call_impl) and _apply, which moves its parameters. Looks
-// for them in the thread's frames, with reads that cannot fault. True if one was found that was not
-// known before.
+// Methods whose frames tell an nn.Module by their first argument: __call__ (since 2.1
+// _wrapped_call_impl, before _call_impl) and _apply, which moves its parameters; and the
+// constructors of all classes of nn.Modules. Looks for them in the thread's frames, with reads that
+// cannot fault. True if one was found that was not known before.
 bool find_nn_module_methods(const PythonRuntime& python, const void* thread) noexcept;
 void forget_nn_module_methods() noexcept;
 

@@ -123,7 +123,7 @@ class TorchCapture(unittest.TestCase):
             shutil.rmtree(self.folder.name + "/csv")
             wrong = [f"{size}: {path}, found {found.get(size)}" for size, path in told.items()
                      if found.get(size) != path]
-            self.assertEqual("\n".join(wrong), "", torch)
+            self.assertEqual(wrong, [], torch)
             self.assertGreater(len(told), 40)
 
     def test_with_native_stacks_too(self):

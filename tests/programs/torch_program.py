@@ -444,6 +444,29 @@ def nn_modules(torch):
         def forward(self):
             next(iter(self._modules.values()))()
 
+    class Weight(Module):
+        """Has its parameter on the device from the beginning."""
+        def __init__(self, path):
+            super().__init__()
+            allocate(path)
+
+        def forward(self, path):
+            Weight(path)  # what is made while this one runs is of this one
+
+    class Named:
+        pass
+
+    class Made(Named, Module):
+        def __init__(self, deep):
+            Module.__init__(self, inner=Weight("made.inner"), deep=Block(part=deep))
+            self.itself = lambda: self  # a cell
+            allocate("made")
+
+        def forward(self):
+            self._modules["inner"]("made.inner")
+            self._modules["deep"]("made.deep")
+            allocate("made")
+
     def block():
         return Block(first=Layer(), act=InPlace(), second=Layer())
 
@@ -500,6 +523,12 @@ def nn_modules(torch):
         time.sleep(0.05)
     for hook in hooks:
         hook(optimizer, (), {})
+    # One whose parts allocate while they are made; they have a path when they run.
+    made = Wrapper(made=Made(Weight("made.deep.part")))
+    for _ in range(5):
+        made()
+        time.sleep(0.05)
+    del made
     # Another model, perhaps at the addresses of the first.
     del model, whole, leaf, optimizer, weight
     for _ in range(3):
