@@ -3,12 +3,14 @@
     python3 modules.py check TIDEMARK FOLDER [CASE …]             all cases; exit 0 if they pass
     python3 modules.py train MODEL MODE [plain]                   one case, without recording it
 
-A case is MODEL-MODE: transformer, cnn or unet; eager, checkpoint, compile, ddp or fsdp2. The program
+A case is MODEL-MODE: transformer, cnn or unet; eager, checkpoint, compile, ddp, fsdp2 or made. The program
 labels its allocations itself with torch.cuda.memory._set_memory_metadata (torch 2.10 and later): in
 the forward pass by hooks on all modules, in the backward pass by a hook on each autograd node, which
 was given the path of the module that ran when it was made. The trace contains these labels. For each
 case a line of JSON says how many of the labelled bytes (activations, gradients, temporaries) at the
 peak and in the whole run are under the same module in the trace. A compiled block is one module.
+A "made" model has its weights on the device from the beginning and is not trained; its program tells
+where they are in the end.
 With "plain" nothing is labelled.
 """
 import csv
@@ -20,7 +22,8 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-MODELS, MODES = ("transformer", "cnn", "unet"), ("eager", "checkpoint", "compile", "ddp", "fsdp2")
+MODELS, MODES = (("transformer", "cnn", "unet"),
+                 ("eager", "checkpoint", "compile", "ddp", "fsdp2", "made"))
 STEPS, GOAL, SECONDS = 4, 0.95, 120
 
 
@@ -225,12 +228,26 @@ def models(torch, mode):
     return {"transformer": Transformer, "cnn": Cnn, "unet": Unet}
 
 
+def serve(torch, made, name):
+    with torch.device("cuda"):
+        model = made[name]()
+    with torch.no_grad():
+        for _ in range(STEPS):
+            model(model.batch())
+            time.sleep(0.1)
+    weights = [*model.named_parameters(), *model.named_buffers()]
+    print(json.dumps({weight.data_ptr(): path.rpartition(".")[0] for path, weight in weights}),
+          flush=True)
+
+
 def train(name, mode, labelled):
     import contextlib
     import torch
     import torch._dynamo
     torch.manual_seed(1)
     torch.cuda.set_device(0)
+    if mode == "made":
+        return serve(torch, models(torch, mode), name)
     model = models(torch, mode)[name]().to("cuda")
     labels = Labels(torch, model, mode == "compile") if labelled else None
     type(model).labels = labels
@@ -306,6 +323,10 @@ def check_case(tidemark, folder, case):
         return {**result, "error": str(error)[-1500:]}
     with open(tables / "allocations.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
+    if mode == "made":
+        told = json.loads(done.stdout.splitlines()[-1])
+        rows = [{**row, "metadata": told[row["address"]]} for row in rows
+                if row["address"] in told and not row["release_event"]]
     with open(tables / "devices.csv", encoding="utf-8") as file:
         peak = max((int(row["allocated_peak_bytes"]), int(row["allocated_peak_event"]))
                    for row in csv.DictReader(file))[1]
