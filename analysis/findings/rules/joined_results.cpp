@@ -55,14 +55,27 @@ class Search {
   // All that these lines join, in the whole history.
   std::vector<Join> joins(const JoinedLines& lines) const {
     std::vector<Join> found;
-    std::vector<uint32_t> held;
+    std::vector<uint32_t> held;  // a heap: what is released first is at its front
+    uint64_t sum = 0;
+    const auto later = [&](uint32_t a, uint32_t b) { return all_.release(a) > all_.release(b); };
     for (uint32_t i = 0; i < all_.size(); ++i) {
       if (all_.seeded(i)) continue;
       if (all_.stack(i) == lines.whole && all_.block_bytes(i) >= kWorthSaying) {
-        std::erase_if(held, [&](uint32_t row) { return all_.release(row) <= all_.birth(i); });
-        if (are_joined(held, i)) found.push_back({std::exchange(held, {}), i});
+        while (!held.empty() && all_.release(held.front()) <= all_.birth(i)) {
+          sum -= all_.asked_bytes(held.front());
+          std::pop_heap(held.begin(), held.end(), later);
+          held.pop_back();
+        }
+        if (are_joined(held.size(), sum, i)) {
+          std::sort(held.begin(), held.end());
+          found.push_back({std::exchange(held, {}), i});
+          sum = 0;
+        }
       }
-      if (all_.stack(i) == lines.parts) held.push_back(i);
+      if (all_.stack(i) != lines.parts) continue;
+      sum += all_.asked_bytes(i);
+      held.push_back(i);
+      std::push_heap(held.begin(), held.end(), later);
     }
     return found;
   }
@@ -82,18 +95,17 @@ class Search {
     }
     for (auto& [stack, rows] : by_stack) {
       std::sort(rows.begin(), rows.end());
-      if (stack != 0 && are_joined(rows, whole) && are_of_passes(rows)) return stack;
+      uint64_t sum = 0;
+      for (const uint32_t row : rows) sum += all_.asked_bytes(row);
+      if (stack != 0 && are_joined(rows.size(), sum, whole) && are_of_passes(rows)) return stack;
     }
     return 0;
   }
 
   // Blocks are rounded up.
-  bool are_joined(const std::vector<uint32_t>& parts, uint32_t whole) const {
-    if (parts.size() < kLeastParts) return false;
-    uint64_t sum = 0;
-    for (const uint32_t row : parts) sum += all_.asked_bytes(row);
+  bool are_joined(size_t parts, uint64_t sum, uint32_t whole) const {
     const uint64_t bytes = all_.asked_bytes(whole);
-    return std::max(sum, bytes) - std::min(sum, bytes) <= bytes / 64;
+    return parts >= kLeastParts && std::max(sum, bytes) - std::min(sum, bytes) <= bytes / 64;
   }
 
   // Whether the model ran before each of them.
