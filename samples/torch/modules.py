@@ -324,7 +324,7 @@ def check_case(tidemark, folder, case):
     with open(tables / "allocations.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     if mode == "made":
-        told = json.loads(done.stdout.splitlines()[-1])
+        told = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
         rows = [{**row, "metadata": told[row["address"]]} for row in rows
                 if row["address"] in told and not row["release_event"]]
     with open(tables / "devices.csv", encoding="utf-8") as file:
