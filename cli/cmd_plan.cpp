@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "analysis/findings/growth_finding.h"
 #include "analysis/plan/plan_report.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
@@ -132,14 +133,13 @@ void note_growth(const TraceModel& model, PlanReport& plan) {
   const Result<Report> report = make_report(model, {});
   if (!report) return;
   for (PlanDevice& d : plan.devices) {
-    const bool grows =
-        std::any_of(report->findings.begin(), report->findings.end(), [&](const Finding& f) {
-          return f.id == "creep" && f.severity != kInfo && f.rank == d.rank && f.device == d.device;
-        });
-    if (!grows) continue;
-    d.outcome.assumptions.emplace_back(
-        "memory grows in this recording (creep, see tidemark report): a longer run needs more than "
-        "is planned here, with any batch");
+    const Finding* growth = growth_on(report->findings, d.rank, d.device);
+    if (growth == nullptr) continue;
+    d.growth = growth->id;
+    d.outcome.assumptions.push_back(
+        fmt::format("memory grows in this recording ({}, see tidemark report): a longer run needs "
+                    "more than is planned here, with any batch",
+                    growth->id));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "analysis/findings/growth_finding.h"
 #include "analysis/insight/card/limit.h"
 #include "analysis/whatif/whatif_report.h"
 #include "analysis/wording.h"
@@ -84,6 +85,15 @@ void note_uncertain_limits(const TraceModel& model, WhatIfReport& report) {
   }
 }
 
+void note_growth(const TraceModel& model, WhatIfReport& whatif) {
+  const Result<Report> report = make_report(model, {});
+  if (!report) return;
+  for (WhatIfDevice& d : whatif.devices) {
+    const Finding* growth = growth_on(report->findings, d.rank, d.device);
+    if (growth != nullptr) d.growth = growth->id;
+  }
+}
+
 int run(const Options& options) {
   const Result<WhatIfQuestion> question = question_of(options);
   if (!question) return fail(question.error());
@@ -93,6 +103,7 @@ int run(const Options& options) {
   Result<WhatIfReport> report = make_whatif_report(trace->model, *question);
   if (!report) return fail(report.error());
   note_uncertain_limits(trace->model, *report);
+  note_growth(trace->model, *report);
   const std::string text =
       options.json ? whatif_as_json(*report) : whatif_as_text(*report, stdout_has_colour());
   std::fwrite(text.data(), 1, text.size(), stdout);

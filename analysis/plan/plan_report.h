@@ -45,6 +45,9 @@ struct PlanDevice {
   bool ran_out = false;
   bool ends_at_error = false;  // plans are lower bounds, and batches that fit upper ones
   bool has_whole_step = true;  // if not, no batch can be said to fit
+  // The id of a finding that memory grows for as long as the program runs; empty: there is none, or
+  // nobody looked. No batch can be said to fit then.
+  std::string growth;
   double learnt_ratio = 1;
   PlanOutcome outcome;
   std::optional<PlanFit> fit;

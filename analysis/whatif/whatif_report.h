@@ -32,6 +32,9 @@ struct WhatIfDevice {
   uint64_t other_bytes = 0;
   Replay replay;
   bool ends_at_error = false;  // what would have been requested next is not in any prediction
+  // The id of a finding that memory grows for as long as the program runs; empty: there is none, or
+  // nobody looked. No setting helps against that.
+  std::string growth;
   std::vector<Prediction> predictions;
   std::vector<std::string> notes;
 };

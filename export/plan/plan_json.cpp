@@ -59,7 +59,7 @@ void write_composition(JsonWriter& json, const PlanOutcome& o) {
 void write_fit(JsonWriter& json, const PlanDevice& d, const PlanFit& f) {
   json.key("fit");
   json.begin_object();
-  const bool known = d.has_whole_step || f.batch.factor == 0;
+  const bool known = d.growth.empty() && (d.has_whole_step || f.batch.factor == 0);
   if (known) json.field("batch_factor", f.batch.factor);
   if (known && f.batch.samples != 0) json.field("batch_samples", f.batch.samples);
   json.field("at_most", d.ends_at_error);
@@ -70,7 +70,7 @@ void write_fit(JsonWriter& json, const PlanDevice& d, const PlanFit& f) {
     write_outcome(json, f.outcome);
     json.end_object();
   }
-  if (f.cheapest) {
+  if (f.cheapest && d.growth.empty()) {
     json.key("cheapest");
     json.begin_object();
     json.field("change", f.cheapest->text());
@@ -98,6 +98,7 @@ void write_device(JsonWriter& json, const PlanDevice& d) {
   json.field("out_of_memory", d.ran_out);
   json.field("ends_at_error", d.ends_at_error);
   json.field("has_whole_step", d.has_whole_step);
+  if (!d.growth.empty()) json.field("growth", d.growth);
   json.end_object();
   json.field("learnt_ratio", d.learnt_ratio);
   json.key("plan");

@@ -101,9 +101,14 @@ class TextPlan : StyledLines {
           fmt::format("OUT OF MEMORY, a request of {} does not fit", size_text(p.failed_bytes)),
           "1;31");
     }
-    std::string text = fmt::format("{}fits, {} left", d.ends_at_error ? "what was recorded " : "",
+    const bool recorded_only = d.ends_at_error || !d.growth.empty();
+    std::string text = fmt::format("{}fits, {} left", recorded_only ? "what was recorded " : "",
                                    size_text(d.capacity - p.reserved_peak));
     text += caveats(d, o);
+    if (!d.growth.empty()) {
+      return paint(text + fmt::format("; memory grows ({}), so a longer run needs more", d.growth),
+                   "33");
+    }
     if (o.high_reserved > d.capacity) return paint(text, "33");
     if (d.ends_at_error) return paint(text + "; what would have followed is not known", "33");
     return paint(text, "32");
@@ -200,6 +205,14 @@ class TextPlan : StyledLines {
 
   void fit(const PlanDevice& d, const PlanFit& f) {
     line();
+    if (!d.growth.empty()) {
+      line(paint(
+          fmt::format("  No batch and no setting can be said to fit: memory grows for as long "
+                      "as the program runs ({}, see tidemark report). Mend that first.",
+                      d.growth),
+          "33"));
+      return;
+    }
     largest_batch(d, f);
     if (f.cheapest) {
       line(styled("  Cheapest changes with which {} fits: {}: {} reserved of {}{}",

@@ -58,6 +58,7 @@ void write_device(JsonWriter& json, const WhatIfDevice& d) {
   write_outcome(json, d.replay.prediction);
   json.end_object();
   json.field("ends_at_error", d.ends_at_error);
+  if (!d.growth.empty()) json.field("growth", d.growth);
   json.key("baseline");
   json.begin_object();
   json.field("reserved_peak_bytes", d.baseline.reserved_peak);

@@ -46,6 +46,7 @@ class TextWhatIf : StyledLines {
                          replayed ? "that" : "recorded", "at the peak", "hole", "calls", "with")));
     for (const Prediction& p : d.predictions) row(d, p);
     verdict(d);
+    growth(d);
     for (const std::string& note : d.notes) line(paint("  ! ", "33") + note);
   }
 
@@ -133,7 +134,7 @@ class TextWhatIf : StyledLines {
           styled(d.ends_at_error ? "With {}, the request that failed may fit" : "{} may be enough",
                  bold(conf_name(may_fit->conf))),
           size_text(may_fit->limit_bytes), size_text(may_fit->most_limit_bytes), what_follows(d)));
-      return setting(*may_fit);
+      return setting(d, *may_fit);
     }
     if (d.baseline.failures_avoided != 0 && best->failures_avoided <= d.baseline.failures_avoided) {
       line(
@@ -145,7 +146,7 @@ class TextWhatIf : StyledLines {
     if (best->failures_avoided != 0) {
       line(styled("  With {}, {} that failed would fit.{}", bold(conf_name(best->conf)),
                   counted(best->failures_avoided, "request"), what_follows(d)));
-      return setting(*best);
+      return setting(d, *best);
     }
     const uint64_t recorded = d.baseline.reserved_peak;
     const uint64_t saved = recorded - std::min(recorded, best->reserved_peak);
@@ -155,10 +156,19 @@ class TextWhatIf : StyledLines {
     }
     line(styled("  {} would save {} ({}).", bold(conf_name(best->conf)), bold(size_text(saved)),
                 percent_text(saved, recorded)));
-    setting(*best);
+    setting(d, *best);
+  }
+
+  void growth(const WhatIfDevice& d) {
+    if (d.growth.empty()) return;
+    line(fmt::format(
+        "  Memory grows in this recording ({}, see tidemark report): a longer run needs "
+        "more, and no setting helps against that.",
+        d.growth));
   }
 
   static std::string_view what_follows(const WhatIfDevice& d) {
+    if (!d.growth.empty()) return " Later ones would not.";
     return d.ends_at_error ? " The recording ends there: whether the rest fits is not known." : "";
   }
 
@@ -180,8 +190,18 @@ class TextWhatIf : StyledLines {
     return "the memory is in use, not lost in holes";
   }
 
-  void setting(const Prediction& best) {
-    if (best.conf.empty()) {
+  // Where the failed request alone does not explain what it reserves more, it only shifts the
+  // limit.
+  static bool is_gain(const WhatIfDevice& d, const Prediction& best) {
+    return best.reserved_peak <= d.baseline.reserved_peak + d.replay.prediction.failed_bytes;
+  }
+
+  void setting(const WhatIfDevice& d, const Prediction& best) {
+    if (!d.growth.empty()) return;
+    if (!is_gain(d, best)) {
+      line(fmt::format("  It reserves {} more than the recording did, so it is no advice.",
+                       size_text(best.reserved_peak - d.baseline.reserved_peak)));
+    } else if (best.conf.empty()) {
       line("  Unset PYTORCH_CUDA_ALLOC_CONF before the program starts.");
     } else {
       line(fmt::format("  Set before the program starts: PYTORCH_CUDA_ALLOC_CONF={}", best.conf));

@@ -45,6 +45,16 @@ std::unordered_map<uint32_t, LineShare> shares_of(const DeviceEvidence& d) {
 struct BesidePasses {
   std::unordered_set<uint32_t> outputs;  // the last block of each pass: the program may keep it
   std::vector<uint32_t> results;         // computed from outputs outside modules, kept as long
+  size_t passes = 0;
+  size_t alive_passes = 0;  // of which graphs are there at the end of the recording
+
+  // Passes whose graphs stay, one after the other. A program that trains lets go of those of a
+  // validation, unless memory runs out in it.
+  bool grow(const DeviceEvidence& d, bool fails) const {
+    constexpr size_t kSeveral = 3;
+    return alive_passes >= kSeveral &&
+           (d.categories.has_backward ? fails : 2 * alive_passes >= passes);
+  }
 };
 
 // How many large allocations later a result of a forward pass is still needed, by row.
@@ -105,6 +115,7 @@ class PassSearch {
       last_release_ = 0;
     }
     last_ = row;
+    alive_ = alive_ || all_.release(row) > end_;
     first_release_ = std::min(first_release_, all_.release(row));
     last_release_ = std::max<uint64_t>(last_release_, all_.release(row));
   }
@@ -126,7 +137,10 @@ class PassSearch {
   }
 
   void end_pass() {
-    if (std::exchange(in_pass_, false)) found_.outputs.insert(last_);
+    if (!std::exchange(in_pass_, false)) return;
+    found_.outputs.insert(last_);
+    ++found_.passes;
+    if (std::exchange(alive_, false)) ++found_.alive_passes;
   }
 
   // The last result is what keeps the graph: the program has it with a graph or without.
@@ -149,8 +163,11 @@ class PassSearch {
                                       [](const Phase& p) { return is_forward_only(p.kind); });
   BesidePasses found_;
   std::vector<uint32_t> results_;  // of the last pass
+  // The error with which the recording ends, after which variables are let go of.
+  const uint32_t end_ = d_.ends_at_failure() ? d_.model->failures.back().event : kNever - 1;
   bool in_pass_ = false;
-  uint32_t last_ = 0;  // row of the pass
+  bool alive_ = false;  // at the end, something of the pass
+  uint32_t last_ = 0;   // row of the pass
   uint32_t first_release_ = kNever;
   uint64_t last_release_ = 0;
 };
@@ -215,6 +232,7 @@ void find_eval_keeps_graph(const Evidence& evidence, std::vector<Finding>& out) 
     f.evidence = {{"blocks", d.categories.kept_without_backward.size()},
                   {"bytes", kept},
                   {"peak_bytes", at_peak}};
+    if (beside.grow(d, fails)) f.evidence.emplace_back("growing_passes", beside.alive_passes);
     if (results_at_peak != 0) f.evidence.emplace_back("results_peak_bytes", results_at_peak);
     f.frames = d.process->names.stack_text(line_of(d, largest_stack(by_stack)));
     f.advice.push_back({"no_grad",
