@@ -10,6 +10,7 @@
 
 #include "analysis/history/rehearsal.h"
 #include "analysis/load/number_width.h"
+#include "analysis/passes/batch_parts.h"
 #include "analysis/plan/checkpointing.h"
 #include "analysis/wording.h"
 #include "proto/base/in_parallel.h"
@@ -212,29 +213,35 @@ std::optional<Advice> halve_batch(const DeviceEvidence& d, bool one_backward) {
   // The graphs of smaller and more batches take as much.
   if (kept.graphs >= d.peak_bytes() / 20) return std::nullopt;
   const bool keeps_results = kept.results >= d.peak_bytes() / 20;
-  const std::string batch = d.decisive_phase() != nullptr
+  const bool parts =
+      find_batch_parts(*d.process, *d.model, *d.roles, d.steps, d.categories, d.backward_passes)
+          .decide_peak();
+  const std::string batch = parts ? ""
+                            : d.decisive_phase() != nullptr
                                 ? fmt::format(" of the {}", phase_text(d.decisive_phase()->kind))
                             : one_backward
                                 ? " (with twice the accumulation steps only if backward() is "
                                   "called on each loss)"
                             : d.categories.has_backward ? " (with twice the accumulation steps)"
                                                         : "";
+  const char* const subject = parts ? "what one pass gets (micro-batch, chunk)" : "the batch";
   // The step that failed was given up: with half the batch it goes on, and may need more than was
   // recorded.
   if (d.ran_out() && !d.ends_at_failure()) {
     return Advice{"halve_batch",
-                  fmt::format("halving the batch{} or the sequence length: {} less is in use at "
+                  fmt::format("halving {}{} or the sequence length: {} less is in use at "
                               "the request that failed; what the rest of its step needs was not "
                               "recorded",
-                              batch, size_text(half_at_failure(d))),
+                              subject, batch, size_text(half_at_failure(d))),
                   0};
   }
   return Advice{
       "halve_batch",
       fmt::format(
-          "halving the batch{} or the sequence length saves {}{}: activations, inputs and the "
+          "halving {}{} or the sequence length saves {}{}: activations, inputs and the "
           "passes' temporaries shrink, {}",
-          batch, keeps_results && !d.ends_at_failure() ? "at least " : "", saving_text(d, saved),
+          subject, batch, keeps_results && !d.ends_at_failure() ? "at least " : "",
+          saving_text(d, saved),
           keeps_results ? "and perhaps what is kept of the model's results" : "the rest stays"),
       saved};
 }

@@ -39,6 +39,9 @@ class LawInference {
       laws_[b.row] = {0, b.scaled, 1, 1, true, b.most};
     }
     for (const Phase& phase : p_.evaluations()) find_own_batch(phase);
+    for (size_t i = 0; i < p_.rows(); ++i) {
+      if (p_.batch_parts().holds(i)) may_keep_batch(i);
+    }
     return std::move(laws_);
   }
 
@@ -84,11 +87,12 @@ class LawInference {
   // A validation may have a batch of its own, which stays.
   void find_own_batch(const Phase& evaluation) {
     const BirthRange rows = births_within(p_.model(), evaluation.first, evaluation.last);
-    for (size_t i = rows.begin; i < rows.end; ++i) {
-      if (laws_[i].scaled == 0 || !laws_[i].sure) continue;
-      laws_[i].sure = false;
-      laws_[i].other_seq = laws_[i].seq;
-    }
+    for (size_t i = rows.begin; i < rows.end; ++i) may_keep_batch(i);
+  }
+  void may_keep_batch(size_t row) {
+    if (laws_[row].scaled == 0 || !laws_[row].sure) return;
+    laws_[row].sure = false;
+    laws_[row].other_seq = laws_[row].seq;
   }
 
   // cuDNN's workspaces have odd sizes, and cuDNN may choose another algorithm.

@@ -7,6 +7,7 @@
 
 #include "analysis/insight/card/limit.h"
 #include "analysis/load/number_width.h"
+#include "analysis/names/stack_lines.h"
 #include "analysis/whatif/context_size.h"
 #include "analysis/wording.h"
 
@@ -370,6 +371,16 @@ void Planner::state_assumptions(const PlanChange& change, std::vector<std::strin
     out.push_back(
         "the recorded peak is outside of training, in a validation or generation, which may have a "
         "batch of its own: the range has both, its batch changed and as recorded");
+  }
+  if (change.batch != 1 && may_divide_batch()) {
+    const uint32_t caller = program_.batch_parts().caller;
+    const Dictionary& names = program_.process().names;
+    out.push_back(fmt::format(
+        "each step calls the model several times with equal sizes{}, and without an input for each "
+        "call. If a call gets a part of the batch (a micro-batch, a chunk), memory follows the "
+        "size "
+        "of the part: with another batch there may only be more or fewer parts. The range has both",
+        caller == 0 ? "" : fmt::format(" ({})", place_of(names.stack_text(caller)))));
   }
   state_precision(change.precision, out);
   switch (change.optimizer) {

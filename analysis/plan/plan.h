@@ -89,6 +89,12 @@ class Planner {
   bool ends_at_error() const;
   // False if it ended with that error before the end of the first step.
   bool has_whole_step() const;
+  // Whether steps may divide their batch: a plan for another batch is then one for what a pass
+  // gets.
+  bool may_divide_batch() const {
+    const bool learnt = learnt_.ratio != 1 && learnt_dimension_ == Dimension::kBatch;
+    return !learnt && program_.batch_parts().decide_peak();
+  }
   // The ratio of the batch sizes or lengths that was learnt; 1: nothing was.
   const LearntLaws& learnt() const { return learnt_; }
 

@@ -79,6 +79,7 @@ Result<PlanDevice> plan_device(const ProcessModel& process, const AllocationHist
   d.ran_out = planner.ran_out();
   d.ends_at_error = planner.ends_at_error();
   d.has_whole_step = planner.has_whole_step();
+  d.may_divide_batch = planner.may_divide_batch();
   d.outcome = std::move(*outcome);
   d.recorded_curve = planner.recorded_curve();
   if (!question.fit) return d;

@@ -43,8 +43,9 @@ struct PlanDevice {
   bool leaves_others = false;  // and other processes of the recording are not counted
   uint64_t capacity = 0;       // of the card, for PyTorch; 0: not known
   bool ran_out = false;
-  bool ends_at_error = false;  // plans are lower bounds, and batches that fit upper ones
-  bool has_whole_step = true;  // if not, no batch can be said to fit
+  bool ends_at_error = false;     // plans are lower bounds, and batches that fit upper ones
+  bool has_whole_step = true;     // if not, no batch can be said to fit
+  bool may_divide_batch = false;  // factors of the batch are then those of what one pass gets
   // The id of a finding that memory grows for as long as the program runs; empty: there is none, or
   // nobody looked. No batch can be said to fit then.
   std::string growth;

@@ -36,6 +36,7 @@ void RecordedProgram::find_parts() {
       return phase.kind != PhaseKind::kValidation && phase.kind != PhaseKind::kGeneration;
     });
   }
+  batch_parts_ = find_batch_parts(process_, model_, roles_, steps_, categories_, passes_);
   std::set<uint64_t> sizes;
   for (size_t i = 0; i < rows(); ++i) {
     bytes_.push_back(model_.allocations.asked_bytes(i));

@@ -12,6 +12,7 @@
 #include "analysis/insight/categories/categories.h"
 #include "analysis/insight/phases.h"
 #include "analysis/passes/backward_passes.h"
+#include "analysis/passes/batch_parts.h"
 
 namespace tidemark {
 
@@ -40,6 +41,8 @@ class RecordedProgram {
   const std::vector<BackwardPass>& passes() const { return passes_; }
   // Validation and generation beside training, which may have a batch of their own.
   const std::vector<Phase>& evaluations() const { return evaluations_; }
+  // What may follow the size of a part of the batch, and not the batch.
+  const BatchParts& batch_parts() const { return batch_parts_; }
   bool has_optimizer() const { return categories_.has_optimizer; }
 
   // Runs of a forward or backward pass, in order.
@@ -88,6 +91,7 @@ class RecordedProgram {
   Categories categories_;
   std::vector<BackwardPass> passes_;
   std::vector<Phase> evaluations_;
+  BatchParts batch_parts_;
   std::vector<uint64_t> bytes_;
   std::vector<OperationRun> runs_;
   std::vector<uint32_t> module_;  // by row: index of paths_

@@ -98,6 +98,7 @@ void write_device(JsonWriter& json, const PlanDevice& d) {
   json.field("out_of_memory", d.ran_out);
   json.field("ends_at_error", d.ends_at_error);
   json.field("has_whole_step", d.has_whole_step);
+  json.field("may_divide_batch", d.may_divide_batch);
   if (!d.growth.empty()) json.field("growth", d.growth);
   json.end_object();
   json.field("learnt_ratio", d.learnt_ratio);

@@ -44,7 +44,7 @@ class TextPlan : StyledLines {
       line(styled("  replayed  {} reserved: compare the plan with this",
                   size_text(d.replayed_reserved_peak)));
     }
-    line(styled("  plan      {}", bold(report_.change.text())));
+    line(styled("  plan      {}", bold(change_text(d, report_.change))));
     outcome("            ", d.outcome);
     card(d, d.outcome);
     shares(d.outcome);
@@ -52,6 +52,12 @@ class TextPlan : StyledLines {
     if (d.fit) fit(d, *d.fit);
     line();
     for (const std::string& text : d.outcome.assumptions) line(dim("  - " + text));
+  }
+
+  static std::string change_text(const PlanDevice& d, const PlanChange& change) {
+    return change.text() + (d.may_divide_batch && change.batch != 1
+                                ? ", taken as what one pass gets (micro-batch, chunk)"
+                                : "");
   }
 
   void outcome(std::string_view indent, const PlanOutcome& o) {
@@ -187,6 +193,14 @@ class TextPlan : StyledLines {
                 "33"));
       return;
     }
+    if (d.may_divide_batch) {
+      line(styled(
+          "  What one pass gets (micro-batch, chunk) may be {}x the recorded one: {} reserved "
+          "of {}{}. Which batch fits is not known.",
+          bold(factor_text(f.batch.factor)), size_text(f.outcome.on_card->reserved_peak),
+          size_text(d.capacity), caveats(d, f.outcome)));
+      return;
+    }
     const std::string samples =
         report_.samples != 0 ? fmt::format(" ({} samples)", f.batch.samples) : "";
     const StyledText factor = bold(factor_text(f.batch.factor) + "x");
@@ -216,7 +230,7 @@ class TextPlan : StyledLines {
     largest_batch(d, f);
     if (f.cheapest) {
       line(styled("  Cheapest changes with which {} fits: {}: {} reserved of {}{}",
-                  d.ends_at_error ? "what was recorded" : "it", bold(f.cheapest->text()),
+                  d.ends_at_error ? "what was recorded" : "it", bold(change_text(d, *f.cheapest)),
                   size_text(f.cheapest_outcome ? f.cheapest_outcome->on_card->reserved_peak : 0),
                   size_text(d.capacity),
                   f.cheapest_outcome ? caveats(d, *f.cheapest_outcome) : ""));

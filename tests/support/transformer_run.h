@@ -44,10 +44,11 @@ struct TransformerShape {
     kSgd,
     kMomentum
   } optimizer = Optimizer::kForeach;
-  bool autocast = false;  // weights of products are copied to 16 bits, and their gradients back
-  int accumulate = 1;     // passes per step
-  int summed = 1;         // forward passes whose losses are added up before their backward passes
-  int steps = 3;          // 0: a validation alone
+  bool autocast = false;   // weights of products are copied to 16 bits, and their gradients back
+  int accumulate = 1;      // passes per step
+  bool one_input = false;  // of each step, for all its passes
+  int summed = 1;          // forward passes whose losses are added up before their backward passes
+  int steps = 3;           // 0: a validation alone
   uint64_t validation_batch = 0;       // after each step but the first; 0: there is no validation
   bool validation_graphs = false;      // three batches whose graphs stay to the end of it
   bool keeps_masks = false;            // of heads and positions, one for each length
@@ -381,10 +382,14 @@ class TransformerRun : private SegmentAddresses {
   }
 
   void train_step() {
+    const auto passes = static_cast<uint64_t>(s_.accumulate);
+    const Block whole =
+        s_.one_input ? alloc(passes * tokens() * 8, stack({"to_device train.py:8"}, "")) : 0;
     for (int i = 0; i < s_.accumulate; ++i) {
       adds_ = i != 0;
       pass();
     }
+    if (whole != 0) free(whole);
     optimize();
     for (const Block g : gradients_) free(g);
     gradients_.clear();
@@ -417,7 +422,7 @@ class TransformerRun : private SegmentAddresses {
 
   Graph forward() {
     Graph g;
-    g.input = input();
+    if (!s_.one_input) g.input = input();
     g.embed.saved = {alloc(hidden(), in_forward("embedding torch/nn/functional.py:1", "embed"))};
     if (s_.keeps_masks && masks_.insert(s_.seq).second) {
       alloc(2 * s_.heads * s_.seq * s_.seq, in_forward("forward model.py:50", "bias"));
@@ -484,7 +489,7 @@ class TransformerRun : private SegmentAddresses {
       }
     }
     free_saved(g.embed);
-    free(g.input);
+    if (g.input != 0) free(g.input);
   }
 
   void backward(Graph& g) {
@@ -511,7 +516,7 @@ class TransformerRun : private SegmentAddresses {
     backward(embed, true);
     for (const Block b : passed_) free(b);
     passed_.clear();
-    free(input);
+    if (input != 0) free(input);
   }
 
   void optimize() {
