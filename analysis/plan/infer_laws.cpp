@@ -52,7 +52,9 @@ class LawInference {
 
   SizeLaw law_of(size_t row) const {
     if (p_.bytes(row) <= kScalarBytes) return fixed(row);
-    if (p_.precedes_steps(row)) return fixed(row, false);  // of what the program prepares
+    // What the program prepares has nothing to do with the batch of a server.
+    if (p_.precedes_steps(row)) return fixed(row, p_.passes().empty());
+    if (p_.is_own_weight(row)) return fixed(row);
     switch (p_.category(row)) {
       case Category::kParameter:
       case Category::kGradient:
@@ -72,7 +74,7 @@ class LawInference {
       case StackRole::kBackward:
         if (contains(p_.operation_file(row), "torch/distributed/")) return fixed(row);
         // Made once and kept, such as a mask or a table of positions.
-        if (p_.outlives_steps(row)) return fixed(row, false);
+        if (p_.outlives_steps(row) || p_.unpacks_weights(row)) return fixed(row, false);
         return scaled(row, !is_workspace(row));
       case StackRole::kData:
         return scaled(row);

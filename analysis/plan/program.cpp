@@ -1,11 +1,13 @@
 #include "analysis/plan/program.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "analysis/load/number_width.h"
+#include "analysis/names/module_stacks.h"
 
 namespace tidemark {
 
@@ -44,6 +46,7 @@ void RecordedProgram::find_parts() {
   }
   parameter_sizes_.assign(sizes.begin(), sizes.end());
   find_calls();
+  find_own_weights();
   find_runs();
   find_modules();
   find_autocast();
@@ -62,20 +65,64 @@ bool RecordedProgram::outlives_steps(size_t row) const {
     return passes_.size() >= kSeveral && birth < passes_.front().first &&
            release > passes_.back().first;
   }
-  return calls_ >= kSeveral && birth < first_forward_ && release > last_forward_;
+  return call_events_.size() >= kSeveral && birth < first_forward_ && release > last_forward_;
 }
 
 void RecordedProgram::find_calls() {
   uint32_t first_stack = 0;
+  // Functions of torch.nn outside of any module may prepare data.
+  const std::vector<bool> of_modules = module_stacks(process_.names);
+  const auto in_module = [&](size_t row) {
+    const uint32_t stack = model_.allocations.stack(row);
+    return stack < of_modules.size() && of_modules[stack];
+  };
+  bool modules = false;
+  for (size_t i = 0; i < rows() && !modules; ++i) {
+    modules = role(i) == StackRole::kForward && in_module(i);
+  }
   for (size_t i = 0; i < rows(); ++i) {
     if (role(i) != StackRole::kForward || model_.allocations.seeded(i)) continue;
+    if (modules && !in_module(i)) continue;
     last_forward_ = model_.allocations.birth(i);
     if (first_forward_ == kNever) {
       first_forward_ = last_forward_;
       first_stack = model_.allocations.stack(i);
     }
-    if (model_.allocations.stack(i) == first_stack) ++calls_;
+    if (model_.allocations.stack(i) == first_stack) call_events_.push_back(last_forward_);
   }
+}
+
+// A line of the program that makes blocks of many sizes before the first call of a model makes
+// weights, such as packed ones, which are no parameters. Caches and data have one size or two.
+void RecordedProgram::find_own_weights() {
+  constexpr size_t kSizesOfModel = 3;
+  own_weights_.assign(rows(), false);
+  if (!passes_.empty() || first_forward_ == kNever) return;
+  const auto may_be = [&](size_t row) {
+    return !model_.allocations.seeded(row) && bytes_[row] > kSmallBytes &&
+           model_.allocations.birth(row) < first_forward_ && role(row) == StackRole::kUser;
+  };
+  const auto line_of = [&](size_t row) {
+    return process_.names.stack(model_.allocations.stack(row)).frame;
+  };
+  std::map<uint32_t, std::set<uint64_t>> sizes;  // by line
+  for (size_t i = 0; i < rows(); ++i) {
+    if (may_be(i)) sizes[line_of(i)].insert(bytes_[i]);
+  }
+  for (size_t i = 0; i < rows(); ++i) {
+    if (!may_be(i) || !outlives_steps(i) || sizes[line_of(i)].size() < kSizesOfModel) continue;
+    own_weights_[i] = true;
+    own_weight_sizes_.insert(bytes_[i]);
+  }
+}
+
+// Of one byte per number, of two or of four; packed ones have two or more numbers in a byte.
+bool RecordedProgram::unpacks_weights(size_t row) const {
+  constexpr std::array<uint64_t, 4> kTimes = {1, 2, 4, 8};
+  return role(row) == StackRole::kForward &&
+         std::any_of(kTimes.begin(), kTimes.end(), [&](uint64_t times) {
+           return bytes_[row] % times == 0 && own_weight_sizes_.contains(bytes_[row] / times);
+         });
 }
 
 void RecordedProgram::find_runs() {

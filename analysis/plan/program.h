@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "analysis/insight/categories/categories.h"
@@ -71,6 +72,11 @@ class RecordedProgram {
   bool precedes_steps(size_t row) const {
     return model_.allocations.release(row) <= first_forward_ && first_forward_ != kNever;
   }
+  // Whether it holds weights that are no parameters and that the program made before it calls a
+  // model, to the end.
+  bool is_own_weight(size_t row) const { return own_weights_[row]; }
+  // Whether a forward pass allocates it in the size of such a weight, as it is or unpacked.
+  bool unpacks_weights(size_t row) const;
   // Whether a parameter has this size.
   bool is_parameter_size(uint64_t bytes) const;
   // Distinct sizes of parameters, ascending.
@@ -79,6 +85,7 @@ class RecordedProgram {
  private:
   void find_parts();
   void find_calls();
+  void find_own_weights();
   void find_runs();
   void find_modules();
   void find_autocast();
@@ -97,10 +104,12 @@ class RecordedProgram {
   std::vector<uint32_t> module_;  // by row: index of paths_
   std::vector<std::string> paths_ = {""};
   std::vector<uint64_t> parameter_sizes_;
+  std::vector<bool> own_weights_;
+  std::unordered_set<uint64_t> own_weight_sizes_;
   std::set<std::string, std::less<>> weighted_;  // operations that have weights
   uint32_t first_forward_ = kNever;  // events: the first and last allocation of a forward pass
   uint32_t last_forward_ = 0;
-  uint32_t calls_ = 0;  // of the line that made the first one
+  std::vector<uint32_t> call_events_;  // of the line that made the first one
   bool autocasts_ = false;
   bool accumulates_ = false;
 };

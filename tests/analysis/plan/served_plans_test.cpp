@@ -1,0 +1,83 @@
+// Plans of programs that only run a model: what they prepare, and what they keep of past requests.
+#include <gtest/gtest.h>
+
+#include "analysis/plan/plan.h"
+#include "tests/support/story.h"
+
+namespace tidemark {
+namespace {
+
+// Loads a model, then answers requests of three passes each.
+class Server {
+ public:
+  explicit Server(Story& s) : s_(s) {
+    for (const uint64_t mib : {3U, 4U, 5U, 6U}) s_.alloc(mib * kMiB, s_.setup());
+  }
+  void answer() {
+    const uint64_t input = s_.alloc(kMiB, s_.stack({"answer serve.py:8"}));
+    for (int pass = 0; pass < 3; ++pass) {
+      for (int line = 1; line <= 3; ++line) s_.free(s_.alloc(8 * kMiB, in_model(line)));
+    }
+    s_.free(input);
+  }
+
+ private:
+  uint32_t in_model(int line) {
+    return s_.stack({"forward model.py:" + std::to_string(line),
+                     "_call_impl torch/nn/modules/module.py:1", "answer serve.py:10"});
+  }
+  Story& s_;
+};
+
+PlanOutcome with_batch(double factor, const Trace& trace) {
+  const auto planner = Planner::prepare(trace.model().processes[0], 0, {});
+  EXPECT_TRUE(planner) << (planner ? "" : planner.error().message);
+  if (!planner) return {};
+  PlanChange change;
+  change.batch = factor;
+  Result<PlanOutcome> outcome = (*planner)->plan(change);
+  EXPECT_TRUE(outcome);
+  return outcome ? *outcome : PlanOutcome{};
+}
+
+uint64_t peak_of(const Trace& trace) {
+  return trace.model().processes[0].framework[0].allocated_peak.bytes;
+}
+
+// An index is built with a function of torch.nn, which is no call of a model.
+TEST(ServedPlans, WhatIsPreparedDoesNotGrow) {
+  const Trace trace([](Story& s, uint32_t) {
+    Server server(s);
+    s.alloc(64 * kMiB, s.stack({"build serve.py:3"}));
+    for (int part = 0; part < 4; ++part) {
+      const uint64_t rows = s.alloc(256 * kMiB, s.stack({"build serve.py:4"}));
+      s.free(
+          s.alloc(256 * kMiB, s.stack({"normalize torch/nn/functional.py:5", "build serve.py:5"})));
+      s.free(rows);
+    }
+    for (int request = 0; request < 8; ++request) server.answer();
+  });
+  const PlanOutcome outcome = with_batch(2, trace);
+  EXPECT_EQ(outcome.likely.allocated_peak, peak_of(trace));
+}
+
+// Packed weights have the sizes of a model's layers; a buffer of keys and values has one.
+TEST(ServedPlans, OwnWeightsDoNotGrowAsACacheDoes) {
+  const auto run = [](bool weights) {
+    return Trace([weights](Story& s, uint32_t) {
+      Server server(s);
+      for (uint64_t layer = 0; layer < 4; ++layer) {
+        for (const uint64_t mib : {20U, 30U, 40U}) {
+          s.alloc((weights ? mib : 30) * kMiB, s.stack({"pack serve.py:5", "load serve.py:6"}));
+        }
+      }
+      for (int request = 0; request < 8; ++request) server.answer();
+    });
+  };
+  const PlanOutcome weights = with_batch(2, run(true));
+  EXPECT_LT(weights.high_reserved, 2 * 360 * kMiB);
+  EXPECT_GT(with_batch(2, run(false)).high_reserved, 2 * 360 * kMiB);
+}
+
+}  // namespace
+}  // namespace tidemark
