@@ -55,6 +55,7 @@ class LawInference {
     // What the program prepares has nothing to do with the batch of a server.
     if (p_.precedes_steps(row)) return fixed(row, p_.passes().empty());
     if (p_.is_own_weight(row)) return fixed(row);
+    if (p_.is_cached(row)) return fixed(row, false);  // its limit decides, and not one request
     switch (p_.category(row)) {
       case Category::kParameter:
       case Category::kGradient:

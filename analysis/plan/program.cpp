@@ -47,6 +47,7 @@ void RecordedProgram::find_parts() {
   parameter_sizes_.assign(sizes.begin(), sizes.end());
   find_calls();
   find_own_weights();
+  find_full_caches();
   find_runs();
   find_modules();
   find_autocast();
@@ -123,6 +124,64 @@ bool RecordedProgram::unpacks_weights(size_t row) const {
          std::any_of(kTimes.begin(), kTimes.end(), [&](uint64_t times) {
            return bytes_[row] % times == 0 && own_weight_sizes_.contains(bytes_[row] / times);
          });
+}
+
+namespace {
+
+// What a line holds over several calls of a model: the level of its bytes, event by event.
+struct HeldLevel {
+  std::vector<std::pair<uint32_t, int64_t>> changes;  // events, and bytes that come or go
+  std::vector<size_t> rows;
+
+  // Whether the level rose to its limit and stayed there while blocks came and went: old entries
+  // make room for new ones.
+  bool is_full_cache(uint32_t end) {
+    constexpr size_t kLeastChanges = 6;  // of a full cache
+    std::sort(changes.begin(), changes.end());
+    int64_t most = 0;
+    int64_t level = 0;
+    for (const auto& [event, bytes] : changes) most = std::max(most, level += bytes);
+    int64_t least = most;
+    size_t since = 0;
+    level = 0;
+    for (const auto& [event, bytes] : changes) {
+      if (event > end) break;
+      level += bytes;
+      if (since == 0 && level < most / 10 * 9) continue;
+      ++since;
+      least = std::min(least, level);
+    }
+    return since >= kLeastChanges && least >= most / 4 * 3;
+  }
+};
+
+}  // namespace
+
+void RecordedProgram::find_full_caches() {
+  constexpr size_t kSeveral = 3;
+  cached_.assign(rows(), false);
+  if (!passes_.empty() || call_events_.size() < kSeveral) return;
+  std::map<uint32_t, HeldLevel> lines;  // by the innermost frame
+  const AllocationColumns& all = model_.allocations;
+  for (size_t i = 0; i < rows(); ++i) {
+    const bool may_be = role(i) == StackRole::kUser || role(i) == StackRole::kForward;
+    if (!may_be || all.seeded(i) || bytes_[i] <= kSmallBytes || all.birth(i) < first_forward_) {
+      continue;
+    }
+    const auto next = std::upper_bound(call_events_.begin(), call_events_.end(), all.birth(i));
+    const auto calls = static_cast<size_t>(call_events_.end() - next);
+    if (calls < kSeveral || all.release(i) <= *(next + (kSeveral - 1))) continue;
+    HeldLevel& line = lines[process_.names.stack(all.stack(i)).frame];
+    line.rows.push_back(i);
+    line.changes.emplace_back(all.birth(i), static_cast<int64_t>(bytes_[i]));
+    if (all.release(i) != kNever) {
+      line.changes.emplace_back(all.release(i), -static_cast<int64_t>(bytes_[i]));
+    }
+  }
+  for (auto& [frame, line] : lines) {
+    if (!line.is_full_cache(last_forward_)) continue;
+    for (const size_t row : line.rows) cached_[row] = true;
+  }
 }
 
 void RecordedProgram::find_runs() {

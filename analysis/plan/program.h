@@ -77,6 +77,8 @@ class RecordedProgram {
   bool is_own_weight(size_t row) const { return own_weights_[row]; }
   // Whether a forward pass allocates it in the size of such a weight, as it is or unpacked.
   bool unpacks_weights(size_t row) const;
+  // Whether it is of past requests, in a cache that is full: old entries make room for new ones.
+  bool is_cached(size_t row) const { return cached_[row]; }
   // Whether a parameter has this size.
   bool is_parameter_size(uint64_t bytes) const;
   // Distinct sizes of parameters, ascending.
@@ -86,6 +88,7 @@ class RecordedProgram {
   void find_parts();
   void find_calls();
   void find_own_weights();
+  void find_full_caches();
   void find_runs();
   void find_modules();
   void find_autocast();
@@ -106,6 +109,7 @@ class RecordedProgram {
   std::vector<uint64_t> parameter_sizes_;
   std::vector<bool> own_weights_;
   std::unordered_set<uint64_t> own_weight_sizes_;
+  std::vector<bool> cached_;
   std::set<std::string, std::less<>> weighted_;  // operations that have weights
   uint32_t first_forward_ = kNever;  // events: the first and last allocation of a forward pass
   uint32_t last_forward_ = 0;

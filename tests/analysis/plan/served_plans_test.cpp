@@ -1,6 +1,8 @@
 // Plans of programs that only run a model: what they prepare, and what they keep of past requests.
 #include <gtest/gtest.h>
 
+#include <deque>
+
 #include "analysis/plan/plan.h"
 #include "tests/support/story.h"
 
@@ -77,6 +79,28 @@ TEST(ServedPlans, OwnWeightsDoNotGrowAsACacheDoes) {
   const PlanOutcome weights = with_batch(2, run(true));
   EXPECT_LT(weights.high_reserved, 2 * 360 * kMiB);
   EXPECT_GT(with_batch(2, run(false)).high_reserved, 2 * 360 * kMiB);
+}
+
+// `limit`: of entries, the oldest of which makes room; 0: they stay.
+Trace with_cache(size_t limit) {
+  return Trace([limit](Story& s, uint32_t) {
+    Server server(s);
+    std::deque<uint64_t> entries;
+    for (int request = 0; request < 30; ++request) {
+      server.answer();
+      entries.push_back(s.alloc(32 * kMiB, s.stack({"remember serve.py:20"})));
+      if (limit == 0 || entries.size() <= limit) continue;
+      s.free(entries.front());
+      entries.pop_front();
+    }
+  });
+}
+
+TEST(ServedPlans, AFullCacheOfPastRequestsKeepsItsLimit) {
+  const PlanOutcome outcome = with_batch(2, with_cache(10));
+  // Twice the batch is more input and results, and a range that ends with twice the cache.
+  EXPECT_LT(outcome.likely.allocated_peak, peak_of(with_cache(10)) + 48 * kMiB);
+  EXPECT_GT(outcome.high_reserved, 20 * 32 * kMiB);
 }
 
 }  // namespace
