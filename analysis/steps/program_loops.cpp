@@ -138,8 +138,10 @@ void ProgramLoops::find_loops() {
     const Function& function = functions_[i];
     const uint32_t turns = function.turn_count();
     if (turns + 1 < kLeastRounds) {
-      if (function.calls && function.entries >= kLeastRounds) {
-        add_loop(i, function.first_line, function.last_line, LoopUse::kPart);
+      const bool alone = function.calls || (!function.inside && !function.generates);
+      if (alone && function.entries >= kLeastRounds) {
+        const LoopUse use = function.calls ? LoopUse::kPart : LoopUse::kCalled;
+        add_loop(i, function.first_line, function.last_line, use);
       }
       continue;
     }
@@ -256,7 +258,14 @@ int64_t ProgramLoops::called_from(uint32_t function, uint32_t outer) {
 uint32_t ProgramLoops::end_of(const Loop& loop) {
   std::vector<bool> within(places_.count());  // callers precede the places they call
   for (uint32_t place = 1; place < places_.count(); ++place) {
-    within[place] = within[places_[place].caller] || function_of(place) == loop.function;
+    if (function_of(place) != loop.function) continue;
+    uint32_t line = places_[place].caller;  // of the program, which calls it
+    while (places_[line].inside) line = places_[line].caller;
+    within[place] = true;
+    if (line != 0) within[line] = true;
+  }
+  for (uint32_t place = 1; place < places_.count(); ++place) {
+    within[place] = within[place] || within[places_[place].caller];
   }
   for (uint32_t a = loop.rounds.back(); a < model_.allocations.size(); ++a) {
     const uint32_t place = places_.of(model_.allocations.stack(a));

@@ -25,8 +25,9 @@ inline constexpr size_t kLeastRounds = 3;
 // parts of another loop if the program allocates between them; rounds around micro-batches, and
 // those of a function that generates something, are steps of training only. Rounds around many
 // others are steps only if these are tokens. Rounds that begin at a later line than others, and end
-// where these do, are steps only if the earlier line does not run in each of them.
-enum class LoopUse : uint8_t { kAny, kTraining, kInference, kPart, kAround, kWithin };
+// where these do, are steps only if the earlier line does not run in each of them. Calls of another
+// function that the program allocates between are steps of inference if nothing else is.
+enum class LoopUse : uint8_t { kAny, kTraining, kInference, kPart, kAround, kWithin, kCalled };
 
 // Loops of one function that begin at the same line differ in where they end: the one over
 // micro-batches ends before the optimizer's step, the one around it after.
@@ -52,7 +53,8 @@ class ProgramLoops {
   LineOfAllocation lines_in(uint32_t function);
   // The line of `outer` from which a function is called, if it is; 0: it is not.
   int64_t called_from(uint32_t function, uint32_t outer);
-  // The first event after a loop's last round that the program's other functions allocate at.
+  // The first event after a loop's last round that the program's other functions allocate at, or
+  // other lines of the one that calls it.
   uint32_t end_of(const Loop& loop);
 
  private:

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "analysis/steps/loop_rounds.h"
+#include "analysis/steps/median.h"
 #include "analysis/steps/program_loops.h"
 #include "analysis/steps/steps.h"
 #include "analysis/steps/token_rounds.h"
@@ -33,9 +34,9 @@ class StepLoops {
     const Loop* const step = trains ? chosen_for_training(parts) : chosen_for_inference(parts);
     Rhythm rhythm;
     if (step == nullptr) return rhythm;
-    rhythm.confidence = step->use == LoopUse::kWithin ? 0.7 : 0.9;
+    rhythm.confidence = less_sure_ || step->use == LoopUse::kWithin ? 0.7 : 0.9;
     // A loop of training ends as well, but what it kept stays.
-    if (!trains) rhythm.end = program_.end_of(*step);
+    if (!trains) rhythm.end = program_.end_of(engine_ != nullptr ? *engine_ : *step);
     const std::vector<uint32_t> rounds =
         trains ? step->rounds
                : split_rounds(model_.allocations, step->rounds, program_.lines_in(step->function));
@@ -162,17 +163,109 @@ class StepLoops {
   }
 
   const Loop* chosen_for_inference(const Parts& parts) {
+    const Loop* const best = outermost(
+        parts, [](LoopUse use) { return use == LoopUse::kAny || use == LoopUse::kInference; });
+    if (const Loop* const answers = begun_by_prompts(best, parts)) return answers;
+    if (best == nullptr) return called(parts);
+    if (const Loop* const engine = engine_in(*best, parts)) return engine;
+    const Loop* const requests = requests_of(*best, parts);
+    return whole_of(requests != nullptr ? *requests : *shortest_of(*best, parts), parts);
+  }
+
+  template <typename Fits>
+  const Loop* outermost(const Parts& parts, Fits&& fits) const {
     const Loop* best = nullptr;
     for (const Loop& loop : program_.loops()) {
-      const bool fits = loop.use == LoopUse::kAny || loop.use == LoopUse::kInference;
-      if (loop.rounds.size() < kLeastRounds || !fits) continue;
+      if (loop.rounds.size() < kLeastRounds || !fits(loop.use)) continue;
       const bool outer = best == nullptr || loop.depth < best->depth ||
                          (loop.depth == best->depth && more_rounds(loop, best));
       if (outer && covers_most(loop) && infers(loop, parts)) best = &loop;
     }
-    if (best == nullptr) return nullptr;
-    const Loop* const requests = requests_of(*best, parts);
-    return whole_of(requests != nullptr ? *requests : *shortest_of(*best, parts), parts);
+    return best;
+  }
+
+  // A program that allocates between the calls of one function, at the line of the call. Of a model
+  // that several lines call, no line tells how often.
+  const Loop* called(const Parts& parts) {
+    less_sure_ = true;
+    const Loop* const function =
+        outermost(parts, [](LoopUse use) { return use == LoopUse::kCalled; });
+    if (function != nullptr) return runs_model(*function, parts) ? function : nullptr;
+    const auto& loops = program_.loops();
+    const auto lines = std::count_if(loops.begin(), loops.end(), [](const Loop& loop) {
+      return loop.use == LoopUse::kPart && loop.rounds.size() >= kLeastRounds;
+    });
+    return lines != 1 ? nullptr
+                      : outermost(parts, [](LoopUse use) { return use == LoopUse::kPart; });
+  }
+
+  // Whether most of what the model allocates is under a function.
+  bool runs_model(const Loop& loop, const Parts& parts) {
+    const LineOfAllocation line_of = program_.lines_in(loop.function);
+    const auto within = std::count_if(parts.forward.begin(), parts.forward.end(),
+                                      [&](uint32_t a) { return line_of[a] != 0; });
+    return static_cast<double>(within) >= kMost * static_cast<double>(parts.forward.size());
+  }
+
+  // Where one line reads a prompt and then adds its tokens, again and again, each prompt begins a
+  // request. The lines before it may run in some requests only, as those that miss a cache.
+  const Loop* begun_by_prompts(const Loop* best, const Parts& parts) {
+    for (const Loop& loop : program_.loops()) {
+      if (loop.use != LoopUse::kAny || loop.rounds.size() < kLeastRounds) continue;
+      const bool within = best == nullptr ||
+                          (loop.function == best->function && loop.first_line > best->first_line);
+      if (!within || !covers_most(loop)) continue;
+      std::vector<uint32_t> prompts = prompts_in(loop, parts.forward);
+      if (prompts.size() < (best == nullptr ? kLeastRounds : best->rounds.size() + 1)) continue;
+      answers_ = loop;
+      answers_.rounds = std::move(prompts);
+      less_sure_ = true;
+      return &answers_;
+    }
+    return nullptr;
+  }
+
+  // The rounds that need far more than the others, which are alike and are several after each.
+  std::vector<uint32_t> prompts_in(const Loop& loop, const std::vector<uint32_t>& forward) const {
+    constexpr uint64_t kFarLarger = 4;
+    constexpr size_t kLeastTokens = 3;
+    const std::vector<RoundUse> uses = this->uses(loop, forward, SIZE_MAX);
+    std::vector<uint64_t> order;
+    for (const RoundUse& use : uses) order.push_back(use.bytes);
+    const uint64_t usual = median(std::move(order));
+    std::vector<uint32_t> prompts;
+    size_t short_answers = 0;
+    size_t last = 0;
+    for (size_t i = 0; i < uses.size(); ++i) {
+      if (uses[i].bytes > kFarLarger * usual) {
+        if (!prompts.empty() && i - last <= kLeastTokens) ++short_answers;
+        prompts.push_back(loop.rounds[i]);
+        last = i;
+      } else if (i + 1 < uses.size() && (uses[i].bytes > 2 * usual || 2 * uses[i].bytes < usual)) {
+        return {};
+      }
+    }
+    const bool begins = usual != 0 && !prompts.empty() && prompts.front() == loop.rounds.front();
+    return begins && 5 * short_answers < prompts.size() ? prompts : std::vector<uint32_t>{};
+  }
+
+  // An engine admits requests in some of its rounds at an earlier line than the one that advances
+  // all of them: how often that one calls a function is how many rounds there are. A request that
+  // goes on token by token calls one, too, but few of them have one token.
+  const Loop* engine_in(const Loop& step, const Parts& parts) {
+    const Loop* engine = nullptr;
+    for (const Loop& loop : program_.loops()) {
+      const bool calls = loop.use == LoopUse::kAny || loop.use == LoopUse::kInference ||
+                         loop.use == LoopUse::kPart || loop.use == LoopUse::kCalled;
+      if (!calls || loop.function == step.function || !more_rounds(loop, &step)) continue;
+      if (engine != nullptr && loop.depth >= engine->depth) continue;
+      if (program_.called_from(loop.function, step.function) <= step.first_line) continue;
+      if (covers_most(loop) && calls_model(loop, parts)) engine = &loop;
+    }
+    if (engine == nullptr || !often_meets(step, *engine)) return nullptr;
+    less_sure_ = true;
+    engine_ = &step;
+    return engine;
   }
 
   // The rounds of an engine that admits requests in some of them go back to two lines. So do
@@ -182,11 +275,14 @@ class StepLoops {
     for (const Loop& loop : program_.loops()) {
       if (loop.use != LoopUse::kWithin || loop.function != step.function) continue;
       if (loop.first_line <= step.first_line || !more_rounds(loop, whole)) continue;
-      const bool infers = share_with(loop, parts.captured) < kMost &&
-                          (parts.forward.empty() || share_with(loop, parts.forward) >= kMost);
-      if (infers && covers_most(loop) && often_meets(step, loop)) whole = &loop;
+      if (calls_model(loop, parts) && covers_most(loop) && often_meets(step, loop)) whole = &loop;
     }
     return whole;
+  }
+
+  static bool calls_model(const Loop& loop, const Parts& parts) {
+    return share_with(loop, parts.captured) < kMost &&
+           (parts.forward.empty() || share_with(loop, parts.forward) >= kMost);
   }
 
   // Whether a fifth of the outer rounds or more are a single one of the inner loop.
@@ -270,10 +366,18 @@ class StepLoops {
   // after the other is a loop, too, and so is preparing the parts of a batch, and capturing CUDA
   // graphs, each into a private pool.
   bool infers(const Loop& loop, const Parts& parts) const {
-    if (share_with(loop, parts.captured) >= kMost) return false;
+    if (captures(loop, parts.captured)) return false;
     if (parts.forward.empty()) return share_with(loop, parts.loading) < kMost;
     return share_with(loop, parts.forward) >= kMost && !continues(loop, parts.forward) &&
            (loop.use == LoopUse::kAny || loop.use == LoopUse::kAround || leaves_nothing(loop));
+  }
+
+  // Whether the rounds capture graphs, or warm up for it: each graph after some of them, and after
+  // the last one only the graphs run.
+  static bool captures(const Loop& loop, const std::vector<uint32_t>& captured) {
+    constexpr double kLeastCaptures = 0.05;  // of the rounds
+    const double share = share_with(loop, captured);
+    return share >= kMost || (share >= kLeastCaptures && captured.back() >= loop.rounds.back());
   }
 
   // Whether each round frees what it allocated. A module that only repeats its layers also goes
@@ -301,11 +405,11 @@ class StepLoops {
     uint64_t count = 0;
     uint64_t other_bytes = 0;  // under other lines
   };
-  // Of the first rounds, which are enough to tell what they are.
-  std::vector<RoundUse> uses(const Loop& loop, const std::vector<uint32_t>& forward) const {
-    constexpr size_t kEnough = 256;
-    std::vector<RoundUse> uses(std::min(loop.rounds.size(), kEnough));
-    const uint32_t end = uses.size() < loop.rounds.size() ? loop.rounds[kEnough] : UINT32_MAX;
+  // The first rounds are enough to tell what they are.
+  std::vector<RoundUse> uses(const Loop& loop, const std::vector<uint32_t>& forward,
+                             size_t enough = 256) const {
+    std::vector<RoundUse> uses(std::min(loop.rounds.size(), enough));
+    const uint32_t end = uses.size() < loop.rounds.size() ? loop.rounds[enough] : UINT32_MAX;
     const auto first = std::lower_bound(forward.begin(), forward.end(), loop.rounds.front());
     const auto for_each = [&](auto&& use) {
       size_t round = 0;
@@ -365,6 +469,9 @@ class StepLoops {
   const AllocationHistory& model_;
   const StackRoles& roles_;
   ProgramLoops program_;
+  Loop answers_;                  // that prompts begin
+  const Loop* engine_ = nullptr;  // around its steps
+  bool less_sure_ = false;
   std::map<uint64_t, uint64_t> private_;  // segments of private pools: address -> end
 };
 

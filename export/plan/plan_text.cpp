@@ -188,8 +188,8 @@ class TextPlan : StyledLines {
     }
     if (!d.has_whole_step) {
       line(
-          paint("  Which batch fits is not known: the recording ends with the error, before the "
-                "end of its first step.",
+          paint("  Which batch fits is not known: the recording ends with the error, and no whole "
+                "step was found in it.",
                 "33"));
       return;
     }
