@@ -9,6 +9,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "analysis/findings/one_cause.h"
 #include "analysis/names/stack_lines.h"
 #include "proto/base/in_parallel.h"
 
@@ -80,6 +81,46 @@ int order_of_cause(const Finding& f, bool cause_is_known) {
   return cause_is_known ? 3 : 1;
 }
 
+// Of a run that does not fit a smaller card: what is wrong with the program, or costs nothing,
+// comes before a smaller batch and layers that are computed twice. Where too much is allocated,
+// packing it better does not help by itself: it comes after what does, and last if that does not
+// save enough.
+class OrderOnCard {
+ public:
+  explicit OrderOnCard(const std::vector<Finding>& findings) {
+    for (const Finding& f : findings) {
+      if (f.id != "capacity" || f.severity != kWarning) continue;
+      const auto allocated = evidence_of(f, "allocated_bytes");
+      const auto limit = evidence_of(f, "limit_bytes");
+      if (!allocated || !limit) continue;
+      const uint64_t excess = *allocated - std::min(*allocated, *limit);
+      const bool enough = std::any_of(findings.begin(), findings.end(), [&](const Finding& other) {
+        return device_of(other) == device_of(f) && !is_costly(other) &&
+               !lowers_reserved_only(other) && best_saving(other) >= excess;
+      });
+      packing_[device_of(f)] = excess == 0 ? kFree : enough ? kPacking : kLast;
+    }
+  }
+
+  int operator()(const Finding& f) const {
+    const auto packing = packing_.find(device_of(f));
+    if (packing == packing_.end() || f.severity != kWarning) return kFree;
+    if (is_costly(f)) return kCostly;
+    return lowers_reserved_only(f) ? packing->second : kFree;
+  }
+
+ private:
+  enum Order : uint8_t { kFree, kPacking, kCostly, kLast };
+  using Device = std::tuple<int64_t, uint64_t, std::string, int64_t>;
+
+  static Device device_of(const Finding& f) { return {f.rank, f.pid, f.file, f.device}; }
+  static bool is_costly(const Finding& f) {
+    return f.id == "capacity" || f.id == "activation_peak" || f.id == "optimizer_state_spike";
+  }
+
+  std::map<Device, Order> packing_;
+};
+
 // What a cause and its effect have in common.
 using WhereFound = std::tuple<std::string, int64_t, uint64_t, std::string, int64_t, std::string>;
 
@@ -139,6 +180,7 @@ std::vector<Finding> diagnose(const Evidence& evidence) {
       return a.saves_bytes > b.saves_bytes;
     });
   }
+  keep_one_of_each_cause(findings);
   sort_findings(findings);
   return findings;
 }
@@ -149,6 +191,7 @@ void sort_findings(std::vector<Finding>& findings) {
   for (const Finding& f : findings) {
     if (is_cause(f)) with_cause.insert(device_of(f));
   }
+  const OrderOnCard on_card(findings);
   std::stable_sort(findings.begin(), findings.end(), [&](const Finding& a, const Finding& b) {
     const int x = weight(a.severity);
     const int y = weight(b.severity);
@@ -160,6 +203,9 @@ void sort_findings(std::vector<Finding>& findings) {
     const int cause_a = order_of_cause(a, with_cause.contains(device_of(a)));
     const int cause_b = order_of_cause(b, with_cause.contains(device_of(b)));
     if (cause_a != cause_b) return cause_a < cause_b;
+    const int card_a = on_card(a);
+    const int card_b = on_card(b);
+    if (card_a != card_b) return card_a < card_b;
     const uint64_t saving_a = best_saving(a);
     const uint64_t saving_b = best_saving(b);
     if (saving_a != saving_b) return saving_a > saving_b;

@@ -1,6 +1,7 @@
 // The order in which findings are told.
 #include <gtest/gtest.h>
 
+#include "analysis/findings/one_cause.h"
 #include "analysis/findings/rules.h"
 
 namespace tidemark {
@@ -63,6 +64,75 @@ TEST(FindingOrder, AHigherLimitComesLastIfTheCauseIsKnown) {
   using Ids = std::vector<std::string>;
   EXPECT_EQ(order(true), (Ids{"creep", "capacity", "memory_fraction"}));
   EXPECT_EQ(order(false), (Ids{"memory_fraction", "capacity"}));
+}
+
+Finding on_smaller_card(uint64_t allocated, uint64_t reserved, uint64_t limit, uint64_t saves) {
+  Finding f = finding("capacity", 0, saves);
+  f.evidence = {
+      {"allocated_bytes", allocated}, {"reserved_bytes", reserved}, {"limit_bytes", limit}};
+  return f;
+}
+
+std::vector<std::string> sorted_ids(std::vector<Finding> found) {
+  keep_one_of_each_cause(found);
+  sort_findings(found);
+  std::vector<std::string> ids;
+  for (const Finding& f : found) ids.push_back(f.id);
+  return ids;
+}
+
+using Ids = std::vector<std::string>;
+
+TEST(FindingOrder, OnASmallerCardWhatCostsNothingComesFirst) {
+  EXPECT_EQ(sorted_ids({on_smaller_card(800, 1200, 1000, 700), finding("activation_peak", 0, 700),
+                        finding("unused_gradients", 0, 500), finding("fragmentation", 0, 100)}),
+            (Ids{"unused_gradients", "fragmentation", "capacity", "activation_peak"}));
+  // Without one, the greatest saving is first.
+  EXPECT_EQ(sorted_ids({finding("activation_peak", 0, 700), finding("unused_gradients", 0, 500)}),
+            (Ids{"activation_peak", "unused_gradients"}));
+}
+
+TEST(FindingOrder, HolesDoNotMatterFirstWhereTooMuchIsAllocated) {
+  const Finding holes = finding("fragmentation", 0, 900);
+  EXPECT_EQ(sorted_ids({holes, on_smaller_card(1100, 2000, 1000, 0),
+                        finding("one_operation_peak", 0, 500)}),
+            (Ids{"one_operation_peak", "fragmentation", "capacity"}));
+  EXPECT_EQ(sorted_ids({holes, on_smaller_card(1100, 2000, 1000, 0),
+                        finding("one_operation_peak", 0, 50)}),
+            (Ids{"one_operation_peak", "capacity", "fragmentation"}));
+}
+
+TEST(FindingOrder, PoolsExplainTheHolesThatTheyLeave) {
+  for (const char* pools : {"graph_private_pool", "stream_pools"}) {
+    Finding cause = finding(pools, 0, 600);
+    cause.evidence = {{"idle_bytes", 900}};
+    Finding holes = finding("fragmentation", 0, 200);
+    holes.evidence = {{"peak_cost_bytes", 1000}};
+    Finding sizes = finding("shape_variance", 0, 200);
+    sizes.evidence = {{"peak_cost_bytes", 1000}};
+    EXPECT_EQ(sorted_ids({holes, sizes, cause}), (Ids{pools}));
+    holes.rank = 1;
+    EXPECT_EQ(sorted_ids({holes, cause}), (Ids{pools, "fragmentation"})) << "of another rank";
+    holes.rank = 0;
+    holes.severity = kError;
+    EXPECT_EQ(sorted_ids({holes, cause}), (Ids{"fragmentation", pools})) << "the request failed";
+    holes.severity = kWarning;
+    holes.evidence = {{"peak_cost_bytes", 4000}};
+    EXPECT_EQ(sorted_ids({holes, cause}), (Ids{pools, "fragmentation"})) << "there are others";
+  }
+}
+
+TEST(FindingOrder, CapacityTellsWhichFindingIsEnough) {
+  std::vector<Finding> found = {on_smaller_card(800, 1200, 1000, 0),
+                                finding("stream_pools", 0, 300)};
+  found[0].advice = {{"look_at_largest", "look", 0}, {"halve_batch", "halve", 100}};
+  keep_one_of_each_cause(found);
+  ASSERT_EQ(found[0].advice.size(), 2U);
+  EXPECT_EQ(found[0].advice[0].action, "see_stream_pools");
+  EXPECT_EQ(found[0].advice[1].action, "halve_batch");
+  found = {on_smaller_card(800, 1200, 1000, 0), finding("stream_pools", 0, 100)};
+  keep_one_of_each_cause(found);
+  EXPECT_EQ(found[0].advice[0].action, "act") << "not enough";
 }
 
 }  // namespace
