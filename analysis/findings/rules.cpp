@@ -31,6 +31,7 @@ constexpr NamedRule kRules[] = {
     {"eval_keeps_graph", find_eval_keeps_graph},
     {"accumulated_graphs", find_accumulated_graphs},
     {"unused_gradients", find_unused_gradients},
+    {"trained_base", find_trained_base},
     {"checkpoint_kept", find_checkpoint_kept},
     {"kept_by_error", find_kept_by_error},
     {"one_operation_peak", find_one_operation_peak},

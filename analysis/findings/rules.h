@@ -25,6 +25,7 @@ void find_kept_by_error(const Evidence& evidence, std::vector<Finding>& out);
 void find_shape_variance(const Evidence& evidence, std::vector<Finding>& out);
 void find_accumulated_graphs(const Evidence& evidence, std::vector<Finding>& out);
 void find_unused_gradients(const Evidence& evidence, std::vector<Finding>& out);
+void find_trained_base(const Evidence& evidence, std::vector<Finding>& out);
 void find_checkpoint_kept(const Evidence& evidence, std::vector<Finding>& out);
 void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out);
 void find_queued_inputs(const Evidence& evidence, std::vector<Finding>& out);

@@ -192,6 +192,7 @@ void add_instant(DeviceReport& d, const DeviceEvidence& evidence, const ReportOp
   d.labels = shares_by_label(*evidence.process, model, state);
   d.modules = shares_by_module(*evidence.process, model, state, evidence.categories.of);
   d.layers = layers_of(d.modules, *evidence.process, model, evidence.categories.of);
+  d.trained = trained_weights(*evidence.process, model, state.event, evidence.categories.of);
   d.stacks = shares_by_stack(model, state, evidence.categories.of, names, options.stacks,
                              options.absent_stacks);
   const size_t all = options.absent_stacks ? d.stacks.size() : stack_count(model, state);

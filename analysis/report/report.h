@@ -21,6 +21,7 @@
 #include "analysis/insight/module_shares.h"
 #include "analysis/insight/peak.h"
 #include "analysis/insight/phases.h"
+#include "analysis/insight/trained_weights.h"
 #include "analysis/insight/whole_run.h"
 #include "analysis/load/trace_model.h"
 #include "analysis/ranks/ranks.h"
@@ -130,8 +131,9 @@ struct DeviceReport {
   std::vector<LabelShare> labels;    // most bytes first
   std::vector<ModuleShare> modules;  // most bytes first
   std::vector<ModuleRow> layers;     // the same as a tree
-  std::vector<StackShare> stacks;    // most bytes first
-  size_t stacks_left_out = 0;        // more than the options list
+  TrainedWeights trained;
+  std::vector<StackShare> stacks;  // most bytes first
+  size_t stacks_left_out = 0;      // more than the options list
   std::vector<SizeShare> sizes;
   std::vector<AgeShare> ages;
   std::vector<TreeNode> tree;

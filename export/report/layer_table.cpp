@@ -34,9 +34,22 @@ bool knows_modules(const DeviceReport& device) {
                      [](const ModuleRow& row) { return !row.path.empty(); });
 }
 
+// Not where blocks of which nothing is known may be weights.
+bool knows_trained(const DeviceReport& device) {
+  return device.trained.known() && std::none_of(device.categories.begin(), device.categories.end(),
+                                                [&](const CategoryShare& c) {
+                                                  return c.category == Category::kUnknown &&
+                                                         20 * c.bytes > device.trained.all_bytes;
+                                                });
+}
+
 // What the rows do not tell.
 std::vector<std::string> layer_notes(const DeviceReport& device) {
   std::vector<std::string> notes;
+  if (knows_trained(device)) {
+    notes.push_back(fmt::format("trained: {} of {} of weights", size_text(device.trained.bytes),
+                                size_text(device.trained.all_bytes)));
+  }
   if (unowned_weights(device.modules) > device.at_totals.allocated / 100) {
     notes.emplace_back(
         "weights under (none) were made or loaded on the device: which module has them is not "
@@ -119,6 +132,15 @@ void put_layers(JsonWriter& json, const DeviceReport& device) {
     json.end_object();
   }
   json.end_array();
+  json.key("trained_weights");
+  if (knows_trained(device)) {
+    json.begin_object();
+    json.field("bytes", device.trained.bytes);
+    json.field("of_bytes", device.trained.all_bytes);
+    json.end_object();
+  } else {
+    json.null();
+  }
 }
 
 void put_layers(HtmlWriter& html, const DeviceReport& device) {

@@ -357,11 +357,13 @@ class Story {
     }
   }
 
-  void tag(uint64_t address, Category category) {
+  // `module`: the path of the nn.Module that it belongs to; empty: not known.
+  void tag(uint64_t address, Category category, const std::string& module = "") {
     TensorTag t{};
     t.time_ns = tick();
     t.address = address;
     t.category = category;
+    if (!module.empty()) t.nn_module = nn_module(module);
     writer_.append(t);
   }
 
@@ -370,6 +372,13 @@ class Story {
  private:
   static constexpr int64_t kStartNs = 1'700'000'000'000'000'000;
   using Holes = std::map<uint64_t, uint64_t>;
+
+  uint32_t nn_module(const std::string& path) {
+    if (modules_.empty()) writer_.append(NnModule{1, 0, names_.string("Model"), 1});
+    const auto [at, fresh] = modules_.try_emplace(path, static_cast<uint32_t>(modules_.size() + 2));
+    if (fresh) writer_.append(NnModule{at->second, names_.string(path), names_.string("Part"), 1});
+    return at->second;
+  }
 
   void window_mark(const std::string& name, int64_t device, uint64_t value) {
     Mark mark{};
@@ -401,6 +410,7 @@ class Story {
   NameWriter names_;
   std::map<std::pair<uint64_t, uint32_t>, Holes> holes_;  // of a stream and pool
   std::map<uint64_t, uint64_t> segments_;
+  std::map<std::string, uint32_t> modules_;
   std::map<uint64_t, std::pair<uint64_t, Holes*>> live_;
   uint64_t next_ = uint64_t{1} << 40;
   uint64_t handle_ = 0;
