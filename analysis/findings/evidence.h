@@ -16,6 +16,7 @@
 #include "analysis/insight/whole_run.h"
 #include "analysis/passes/backward_passes.h"
 #include "analysis/passes/gradient_use.h"
+#include "analysis/passes/side_graphs.h"
 #include "analysis/ranks/ranks.h"
 #include "analysis/steps/steps.h"
 
@@ -40,6 +41,7 @@ struct DeviceEvidence {
   Categories categories;
   std::vector<BackwardPass> backward_passes;
   GradientUse gradient_use;
+  std::vector<SideGraph> side_graphs;
   MemoryLimit limit;
   // Filled by the first of the rules that needs it; they run at the same time.
   struct Shared {

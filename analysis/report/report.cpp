@@ -107,6 +107,7 @@ DeviceEvidence gather(const ProcessModel& process, int64_t ordinal, const StackR
     e.backward_passes = find_backward_passes(process.names, *e.model, roles);
     e.gradient_use = find_gradient_use(*e.model, roles, e.steps, e.categories, e.backward_passes);
     sort_unused_gradients(*e.model, e.gradient_use, e.categories);
+    e.side_graphs = find_side_graphs(process.names, *e.model, e.backward_passes);
   }
   e.limit = limit_of(process, *e.model);
   return e;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -16,6 +17,7 @@
 #include "analysis/findings/rules.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/names/module_stacks.h"
+#include "analysis/names/stack_lines.h"
 #include "analysis/passes/end_of_use.h"
 #include "analysis/wording.h"
 
@@ -192,10 +194,89 @@ uint32_t line_of(const DeviceEvidence& d, uint32_t stack) {
   return caller != 0 ? caller : stack;
 }
 
+// The most that is needed at one time to compute it without a graph, beyond what a graph keeps: its
+// blocks stay to the end of the call.
+uint64_t most_beside(const AllocationColumns& all, const SideGraph& graph) {
+  std::vector<std::pair<uint32_t, uint64_t>> changes;  // by event; modulo 2^64
+  for (const uint32_t row : graph.rows) changes.emplace_back(all.birth(row), all.block_bytes(row));
+  for (const uint32_t row : graph.temporaries) {
+    changes.emplace_back(all.birth(row), all.block_bytes(row));
+    changes.emplace_back(all.release(row), uint64_t{0} - all.block_bytes(row));
+  }
+  std::sort(changes.begin(), changes.end());
+  uint64_t now = 0;
+  uint64_t most = 0;
+  for (const auto& [event, bytes] : changes) most = std::max(most, now += bytes);
+  return most - std::min(most, graph.bytes);
+}
+
+// What remains of the peak if all of it is computed after the backward pass, and without a graph.
+uint64_t peak_without(const DeviceEvidence& d) {
+  const AllocationColumns& all = d.model->allocations;
+  Rehearsal without(*d.model);
+  uint64_t later = 0;
+  for (const SideGraph& graph : d.side_graphs) {
+    for (const uint32_t row : graph.rows) without.leave_out(all[row]);
+    for (const uint32_t row : graph.temporaries) without.leave_out(all[row]);
+    later =
+        std::max(later, d.model->totals_after(graph.pass.last).allocated + most_beside(all, graph));
+  }
+  return std::max(without.peak_bytes(), later);
+}
+
+// "train.py:71 (750.0 MiB) and train.py:72 (750.0 MiB)": the largest.
+std::string lines_text(const Dictionary& names,
+                       const std::unordered_map<uint32_t, uint64_t>& by_stack) {
+  constexpr size_t kLines = 3;
+  std::map<std::string, uint64_t> by_line;
+  for (const auto& [stack, bytes] : by_stack) by_line[place_of(names.stack_text(stack))] += bytes;
+  std::vector<std::pair<std::string, uint64_t>> lines(by_line.begin(), by_line.end());
+  std::stable_sort(lines.begin(), lines.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::string text;
+  for (size_t i = 0; i < std::min(lines.size(), kLines); ++i) {
+    const bool is_last = i + 1 == std::min(lines.size(), kLines);
+    text += i == 0 ? "" : is_last ? " and " : ", ";
+    text += fmt::format("{} ({})", lines[i].first, size_text(lines[i].second));
+  }
+  return text;
+}
+
+// A metric that is computed with a graph, beside the loss.
+void find_side_graph(const DeviceEvidence& d, std::vector<Finding>& out) {
+  std::unordered_map<uint32_t, uint64_t> by_stack;  // at the peak
+  uint64_t at_peak = 0;
+  for (const SideGraph& graph : d.side_graphs) {
+    for (const uint32_t row : graph.rows) {
+      if (!d.model->allocations.alive_at(row, d.model->allocated_peak.event)) continue;
+      by_stack[d.model->allocations.stack(row)] += d.model->allocations.block_bytes(row);
+      at_peak += d.model->allocations.block_bytes(row);
+    }
+  }
+  if (at_peak == 0) return;
+  const uint64_t rest = peak_without(d);
+  const uint64_t saved = d.peak_bytes() - std::min(rest, d.peak_bytes());
+  if (saved < d.peak_bytes() / 20) return;
+  Finding f = d.finding(
+      "eval_keeps_graph", kWarning,
+      fmt::format("{} of the peak are activations on which no backward pass is called: what the "
+                  "step computes beside its loss, at {}",
+                  size_text(at_peak), lines_text(d.process->names, by_stack)));
+  f.evidence = {{"peak_bytes", at_peak}, {"passes", d.side_graphs.size()}};
+  f.frames = d.process->names.stack_text(largest_stack(by_stack));
+  f.advice.push_back({"no_grad",
+                      fmt::format("compute this under torch.no_grad(), and after the backward "
+                                  "pass: saves {}",
+                                  size_text(saved)),
+                      saved});
+  out.push_back(std::move(f));
+}
+
 }  // namespace
 
 void find_eval_keeps_graph(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
+    if (d.model != nullptr) find_side_graph(d, out);
     if (d.model == nullptr || d.categories.kept_without_backward.empty()) continue;
     // A program that failed before its first backward pass.
     if (!d.categories.has_backward && !accumulation_at_failure(d, {}).passes.empty()) continue;

@@ -531,6 +531,16 @@ bool is_rebuilt(const AllocationHistory& model, uint32_t stack) {
   return first_ones != 0 && released >= first_ones;
 }
 
+// Whether a block goes if the loss is computed in parts. What the program computes beside it needs
+// its own results, and those of the model, whole.
+bool is_of_loss_alone(const DeviceEvidence& d, const Allocation& a) {
+  if (d.side_graphs.empty()) return true;
+  const auto& passes = d.backward_passes;
+  auto next = std::upper_bound(passes.begin(), passes.end(), a.birth,
+                               [](uint32_t birth, const BackwardPass& p) { return birth < p.end; });
+  return next != passes.end() && a.release >= next->first && a.release <= next->last;
+}
+
 // Whether what an operation computes is kept for a backward pass, as far as that came.
 bool waits_for_backward(const DeviceEvidence& d, const Operation& o, const Search& search) {
   if (!d.categories.has_backward || d.decisive_phase() != nullptr) return false;
@@ -567,7 +577,9 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
     Rehearsal without(*d.model);
     for (size_t i = 0; i < d.model->allocations.size(); ++i) {
       if (!o.has_size(d.model->allocations.block_bytes(i))) continue;
-      if (search.is_computed(i)) without.leave_out(d.model->allocations[i], share);
+      if (!search.is_computed(i)) continue;
+      const Allocation a = d.model->allocations[i];
+      if (remedy != Remedy::kLoss || is_of_loss_alone(d, a)) without.leave_out(a, share);
     }
     const uint64_t saved = without.saved_bytes();
     if (!o.failed && saved < d.peak_bytes() / 20) continue;  // others are as high
