@@ -28,6 +28,31 @@ struct Graph {
   }
 };
 
+// How many blocks backward passes allocate, with the graphs of earlier passes and without.
+class Lengths {
+ public:
+  void add(const BackwardPass& pass, uint64_t births, uint32_t freed) {
+    Share& share = pass.first < until_ ? later_ : first_;
+    share.births += births;
+    ++share.passes;
+    until_ = std::max(until_, freed);
+  }
+  // One more graph at least doubles the pass; a second loss over a part of the same one does not.
+  bool grow() const {
+    return first_.passes != 0 && later_.passes != 0 && 2 * later_.mean() >= 3 * first_.mean();
+  }
+
+ private:
+  struct Share {
+    uint64_t births = 0;
+    uint64_t passes = 0;
+    uint64_t mean() const { return births / passes; }
+  };
+  Share first_;
+  Share later_;
+  uint32_t until_ = 0;  // event: a graph of an earlier pass is there
+};
+
 class Search {
  public:
   explicit Search(const DeviceEvidence& d)
@@ -123,6 +148,7 @@ class Search {
     PastGraph found;
     std::unordered_map<uint32_t, uint64_t> by_stack;
     Rehearsal in_time(*d_.model);
+    Lengths lengths;
     uint64_t followed = 0;  // passes that another forward pass follows
     for (const BackwardPass& pass : passes_) {
       if (pass.end >= d_.model->event_count() || fails_in(pass)) continue;
@@ -130,12 +156,36 @@ class Search {
       const Graph graph = left_by(pass);
       if (!graph.is_most()) continue;
       note(graph, by_stack, found);
+      note_at_peak(graph, pass, found);
+      lengths.add(pass, births_of(pass), last_release(graph));
       for (const size_t i : graph.rows) in_time.leave_out_from(all_[i], pass.end);
     }
     if (found.passes < (d_.ran_out() ? 1 : kLeastPasses) || 2 * found.passes < followed) {
       return std::nullopt;
     }
+    found.carries_state = lengths.grow();
     return finished(found, by_stack, in_time);
+  }
+
+  uint64_t births_of(const BackwardPass& pass) const {
+    const BirthRange rows = births_within(*d_.model, pass.first, pass.last + 1);
+    return rows.end - rows.begin;
+  }
+  uint32_t last_release(const Graph& graph) const {
+    uint32_t last = 0;
+    for (const size_t i : graph.rows) last = std::max(last, all_.release(i));
+    return last;
+  }
+
+  void note_at_peak(const Graph& graph, const BackwardPass& pass, PastGraph& found) const {
+    const uint32_t peak = d_.model->allocated_peak.event;
+    if (pass.end > peak) return;
+    uint64_t bytes = 0;
+    for (const size_t i : graph.rows) {
+      if (all_.release(i) > peak) bytes += all_.block_bytes(i);
+    }
+    found.peak_bytes += bytes;
+    found.peak_passes += bytes != 0 ? 1U : 0U;
   }
 
   // By pass: what it frees of forward passes.

@@ -16,6 +16,11 @@ struct PastGraph {
   bool waits = false;        // for its backward pass; otherwise it has had it
   uint64_t passes = 0;       // backward passes with such a graph
   uint64_t bytes = 0;        // the most of one
+  uint64_t peak_bytes = 0;   // of those that are alive at the peak, and had their backward pass
+  uint64_t peak_passes = 0;  // of which these are
+  // Backward passes go through the graphs of earlier ones: a state of the program goes from one
+  // forward pass into the next.
+  bool carries_state = false;
   uint64_t saved_bytes = 0;  // at the peak, had it been freed in time
   uint64_t at_failure_bytes = 0;
   uint32_t stack = 0;  // of most bytes

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 
 #include "analysis/findings/causes/left_graphs.h"
 #include "analysis/findings/causes/past_graphs.h"
@@ -18,8 +19,8 @@ namespace {
 Advice let_go(const DeviceEvidence& d, uint64_t saved) {
   if (!kept_graphs_have_losses(d)) {
     return {"release_results",
-            fmt::format("something keeps the results of this call, from which no loss was "
-                        "computed: a list, an attribute, or an exception whose traceback holds "
+            fmt::format("something keeps the results of this call, on which no backward pass "
+                        "was called: a list, an attribute, or an exception whose traceback holds "
                         "the variables of its functions. Release it, or keep detached copies: "
                         "saves {}",
                         size_text(saved)),
@@ -48,10 +49,16 @@ void find_at_failure(const DeviceEvidence& d, std::vector<Finding>& out) {
 Advice free_in_time(const DeviceEvidence& d, const PastGraph& past) {
   constexpr uint64_t kFew = 3;
   std::string text = "call backward() on each loss before the next forward pass begins";
-  if (!past.waits) {
+  if (past.carries_state) {
+    text =
+        "detach() the state that goes into the next forward pass, and call backward() without "
+        "retain_graph=True (gradients then end there: a loss no longer trains the passes before "
+        "its own)";
+  } else if (!past.waits) {
     text = fmt::format(
         "call backward() without retain_graph=True{}, and let go of the loss and of results (del) "
-        "before the next forward pass",
+        "before the next forward pass; if one of them goes into it, detach() it, which ends "
+        "gradients there",
         past.passes < kFew ? ", unless another backward pass over the same graph follows" : "");
   }
   return {"free_graph",
@@ -60,19 +67,27 @@ Advice free_in_time(const DeviceEvidence& d, const PastGraph& past) {
           past.saved_bytes};
 }
 
+std::string past_graph_text(const PastGraph& past) {
+  if (past.waits) {
+    return fmt::format(
+        "activations of two steps are alive at the same time, as the backward pass of a step comes "
+        "after the next forward pass: up to {}",
+        size_text(past.bytes));
+  }
+  return fmt::format(
+      "activations outlive their backward pass and are still alive in the next forward pass: {}",
+      past.peak_passes > 1 ? fmt::format("{} at the peak, of {} passes", size_text(past.peak_bytes),
+                                         past.peak_passes)
+                           : "up to " + size_text(past.bytes));
+}
+
 void find_past_graph(const DeviceEvidence& d, std::vector<Finding>& out) {
   const std::optional<PastGraph> past = graph_of_past_step(d);
   if (!past) return;
   const char* const severity = fails_for_past_graph(d) ? kError : past->waits ? kInfo : kWarning;
-  Finding f = d.finding(
-      "retained_graph", severity,
-      fmt::format("{}: up to {}",
-                  past->waits ? "activations of two steps are alive at the same time, as the "
-                                "backward pass of a step comes after the next forward pass"
-                              : "activations outlive their backward pass and are still alive in "
-                                "the next forward pass",
-                  size_text(past->bytes)));
+  Finding f = d.finding("retained_graph", severity, past_graph_text(*past));
   f.evidence = {{"passes", past->passes}, {"bytes_per_pass", past->bytes}};
+  if (past->peak_bytes != 0) f.evidence.emplace_back("peak_bytes", past->peak_bytes);
   f.frames = d.process->names.stack_text(past->stack);
   f.advice.push_back(free_in_time(d, *past));
   out.push_back(std::move(f));
