@@ -10,6 +10,7 @@
 
 #include "analysis/history/rehearsal.h"
 #include "analysis/load/number_width.h"
+#include "analysis/names/stacks_with.h"
 #include "analysis/passes/batch_parts.h"
 #include "analysis/plan/checkpointing.h"
 #include "analysis/wording.h"
@@ -194,6 +195,26 @@ KeptAtPeak kept_at_peak(const DeviceEvidence& d) {
   return kept;
 }
 
+// Whether the model goes through sequences: tokens that it embeds, more than one of each sample, or
+// the steps of a recurrent layer.
+bool has_sequence(const DeviceEvidence& d) {
+  const std::vector<bool> recurrent = stacks_with(d.process->names, [&](const Frame& frame) {
+    return d.process->names.string(frame.file).ends_with("torch/nn/modules/rnn.py");
+  });
+  const std::vector<bool> embeds = stacks_with(d.process->names, [&](const Frame& frame) {
+    const std::string_view function = d.process->names.string(frame.function);
+    const std::string_view file = d.process->names.string(frame.file);
+    return function == "embedding" && file.ends_with("torch/nn/functional.py");
+  });
+  const AllocationColumns& all = d.model->allocations;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const uint32_t stack = all.stack(i);
+    if (stack >= embeds.size() || all.block_bytes(i) <= kSmallBytes) continue;
+    if (recurrent[stack] || embeds[stack]) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 void add(std::vector<Advice>& list, std::optional<Advice> advice) {
@@ -225,22 +246,22 @@ std::optional<Advice> halve_batch(const DeviceEvidence& d, bool one_backward) {
                             : d.categories.has_backward ? " (with twice the accumulation steps)"
                                                         : "";
   const char* const subject = parts ? "what one pass gets (micro-batch, chunk)" : "the batch";
+  const std::string_view sequence = has_sequence(d) ? " or the sequence length" : "";
   // The step that failed was given up: with half the batch it goes on, and may need more than was
   // recorded.
   if (d.ran_out() && !d.ends_at_failure()) {
     return Advice{"halve_batch",
-                  fmt::format("halving {}{} or the sequence length: {} less is in use at "
-                              "the request that failed; what the rest of its step needs was not "
-                              "recorded",
-                              subject, batch, size_text(half_at_failure(d))),
+                  fmt::format("halving {}{}{}: {} less is in use at the request that failed; "
+                              "what the rest of its step needs was not recorded",
+                              subject, batch, sequence, size_text(half_at_failure(d))),
                   0};
   }
   return Advice{
       "halve_batch",
       fmt::format(
-          "halving {}{} or the sequence length saves {}{}: activations, inputs and the "
-          "passes' temporaries shrink, {}",
-          subject, batch, keeps_results && !d.ends_at_failure() ? "at least " : "",
+          "halving {}{}{} saves {}{}: activations, inputs and the passes' temporaries "
+          "shrink, {}",
+          subject, batch, sequence, keeps_results && !d.ends_at_failure() ? "at least " : "",
           saving_text(d, saved),
           keeps_results ? "and perhaps what is kept of the model's results" : "the rest stays"),
       saved};

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "analysis/findings/growth.h"
 #include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
 
@@ -61,12 +62,14 @@ std::string listed(const std::vector<std::string>& names, std::string_view what)
 
 std::string text_of(const GrowingLine& line) {
   std::vector<std::string> callees;
-  std::vector<std::string> callers;
+  std::vector<std::string> callers;  // functions
+  std::vector<std::string> places;   // of calls
   for (const Frames& frames : line.stacks) {
     add_once(callees, function_called_at(frames));
     for (const Frames& other : line.stacks) {
       const std::string caller = caller_unlike(frames, other);
       add_once(callers, caller.substr(0, caller.find(' ')));
+      if (!caller.empty()) add_once(places, place_of({caller}));
     }
   }
   if (callees.size() > 1) {
@@ -75,10 +78,53 @@ std::string text_of(const GrowingLine& line) {
   if (callers.size() > 1) {
     return fmt::format("{} (called by {})", line.place, listed(callers, "other function"));
   }
+  if (places.size() > 1) {
+    return fmt::format("{} (called at {})", line.place, listed(places, "other line"));
+  }
   return line.place;
 }
 
+// "score api.py" of "score api.py:89".
+std::string function_of(const std::string& frame) {
+  return frame.substr(0, frame.rfind(':'));
+}
+
+// Whether a line grows in a function that also called another one that grows: a result has left
+// the inner function by the time the outer one goes on, so that variables of both are alive only
+// together, in a traceback.
+bool grow_within_each_other(const std::vector<GrowingLine>& lines) {
+  for (const GrowingLine& outer : lines) {
+    const std::string function = function_of(headline_of(outer.stacks.front()));
+    for (const GrowingLine& inner : lines) {
+      const Frames& frames = inner.stacks.front();
+      const std::string headline = headline_of(frames);
+      if (function_of(headline) == function) continue;
+      const auto at = std::find(frames.begin(), frames.end(), headline);
+      if (at == frames.end()) continue;
+      if (std::any_of(at, frames.end(),
+                      [&](const std::string& frame) { return function_of(frame) == function; })) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 }  // namespace
+
+std::string slice_text(const DeviceEvidence& d, uint32_t stack) {
+  if (d.roles == nullptr || d.roles->of(stack) != StackRole::kForward) return "";
+  return "; if only a slice of it is kept, clone() the slice: a view keeps the whole tensor";
+}
+
+std::string how_it_is_kept(const DeviceEvidence& d) {
+  if (d.steps.growing.empty()) return "";
+  if (stairs_of(d) && grow_within_each_other(lines_of(d))) {
+    return "; if these are variables of functions that raised an exception, its traceback keeps "
+           "them while the exception is stored: store its text instead";
+  }
+  return slice_text(d, d.steps.growing.front().stack);
+}
 
 std::string places_of_growth(const DeviceEvidence& d) {
   std::vector<std::string> places;

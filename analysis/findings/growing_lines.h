@@ -12,4 +12,10 @@ namespace tidemark {
 // functions call it, "log.py:12 (called by train and validate)". "every step" if no line is known.
 std::string places_of_growth(const DeviceEvidence& d);
 
+// What may keep it, where the lines give a hint: a view of a result of the model, or the variables
+// of functions that have raised; empty otherwise.
+std::string how_it_is_kept(const DeviceEvidence& d);
+// "; if only a slice of it is kept, ...", if the stack is one of the model.
+std::string slice_text(const DeviceEvidence& d, uint32_t stack);
+
 }  // namespace tidemark

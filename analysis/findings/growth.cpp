@@ -6,6 +6,7 @@
 #include <map>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "analysis/history/rehearsal.h"
@@ -321,6 +322,72 @@ std::vector<uint64_t> held_after_steps(const DeviceEvidence& d) {
   return change;
 }
 }  // namespace
+
+std::optional<Stairs> stairs_of(const DeviceEvidence& d) {
+  constexpr uint64_t kLeastRises = 3;
+  if (d.steps.growing.empty()) return std::nullopt;
+  const std::vector<uint64_t> held = held_after_steps(d);
+  Stairs stairs;
+  uint64_t risen = 0;
+  uint64_t fallen = 0;
+  std::vector<std::pair<size_t, uint64_t>> rises;  // step, bytes
+  for (size_t i = size_t{d.steps.window_first} + 1; i < held.size(); ++i) {
+    ++stairs.steps;
+    if (held[i] > held[i - 1]) {
+      risen += held[i] - held[i - 1];
+      rises.emplace_back(i, held[i] - held[i - 1]);
+    } else {
+      fallen += held[i - 1] - held[i];
+    }
+  }
+  if (10 * fallen > risen) return std::nullopt;
+  std::erase_if(rises, [&](const auto& rise) { return 2 * rise.second * stairs.steps < risen; });
+  stairs.rises = rises.size();
+  if (stairs.rises < kLeastRises || 2 * stairs.rises > stairs.steps) return std::nullopt;
+  std::vector<uint64_t> sizes;
+  for (const auto& [step, bytes] : rises) sizes.push_back(bytes);
+  std::sort(sizes.begin(), sizes.end());
+  stairs.bytes = sizes[sizes.size() / 2];
+  // The first and the last of them may be different.
+  const size_t few = (sizes.size() + 9) / 10;
+  const uint64_t least = sizes[std::min(few, sizes.size() / 2)];
+  stairs.vary = sizes[sizes.size() - 1 - std::min(few, sizes.size() / 2)] > least + least / 4;
+  if (stairs.vary) stairs.bytes = sizes.back();
+  std::map<uint64_t, uint64_t> gaps;
+  for (size_t i = 1; i < rises.size(); ++i) ++gaps[rises[i].first - rises[i - 1].first];
+  for (const auto& [gap, times] : gaps) {
+    if (times + few >= rises.size() - 1 && 2 * times >= rises.size()) stairs.every = gap;
+  }
+  return stairs;
+}
+
+void add_stairs(const DeviceEvidence& d, Finding& f) {
+  const std::optional<Stairs> stairs = stairs_of(d);
+  if (!stairs) return;
+  f.evidence.emplace_back("growing_steps", stairs->rises);
+  f.evidence.emplace_back("bytes_per_growing_step", stairs->bytes);
+}
+
+std::string rate_text(const DeviceEvidence& d, std::string_view per_step) {
+  const std::optional<Stairs> stairs = stairs_of(d);
+  if (!stairs) {
+    return size_text(static_cast<uint64_t>(d.steps.growth_bytes_per_step)) + std::string(per_step);
+  }
+  const std::string size = (stairs->vary ? "up to " : "") + size_text(stairs->bytes);
+  if (stairs->every == 0) {
+    return fmt::format("{} in {} of {} {}s", size, grouped(stairs->rises), grouped(stairs->steps),
+                       step_word(d));
+  }
+  const uint64_t last = stairs->every % 10;
+  const bool teen = stairs->every / 10 % 10 == 1;
+  return fmt::format("{} in every {}{} {}", size, grouped(stairs->every),
+                     teen        ? "th"
+                     : last == 1 ? "st"
+                     : last == 2 ? "nd"
+                     : last == 3 ? "rd"
+                                 : "th",
+                     step_word(d));
+}
 
 bool grew_before_history(const DeviceEvidence& d) {
   return !d.steps.growing.empty() && older_growth(d) != 0;

@@ -47,6 +47,19 @@ std::optional<uint64_t> steps_until_full(const DeviceEvidence& d);
 // That step, counted from the beginning of the run; 0: not foreseeable or, in a kept window, how
 // many steps came before it is not known.
 uint64_t full_at_step(const DeviceEvidence& d);
+// How much memory grows by, where that is not in every step: most steps add nothing.
+struct Stairs {
+  uint64_t bytes = 0;  // of a step that adds something, usually
+  bool vary = false;   // these amounts
+  uint64_t rises = 0;  // such steps
+  uint64_t steps = 0;  // in which memory grows, with those that add nothing
+  uint64_t every = 0;  // so many steps, if they are equally far apart; 0: they are not
+};
+std::optional<Stairs> stairs_of(const DeviceEvidence& d);
+// Adds them to the evidence.
+void add_stairs(const DeviceEvidence& d, Finding& f);
+// "15.0 MiB{per_step}", "300.0 MiB in every 20th step", "144.0 MiB in 41 of 257 steps".
+std::string rate_text(const DeviceEvidence& d, std::string_view per_step);
 // "; at this rate the card is full at about step 12", or "in about 12 more steps"; empty if that is
 // not foreseeable.
 std::string full_text(const DeviceEvidence& d);

@@ -1,5 +1,7 @@
 #include "analysis/findings/rules.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <iterator>
@@ -162,6 +164,41 @@ void put_causes_first(std::vector<Finding>& findings) {
   findings = std::move(ordered);
 }
 
+// Whether memory that fills up without end is what a finding is about.
+bool is_endless(const DeviceEvidence& d, const Finding& f) {
+  if (f.severity != kError) return false;
+  if (f.id == "creep" || f.id == "retained_graph") return true;
+  return f.id == "eval_keeps_graph" && !d.categories.has_backward &&
+         !d.categories.graphs_end_with_pass;
+}
+
+// More memory does not help where it fills up without end.
+void say_what_delays(const Evidence& evidence, std::vector<Finding>& findings) {
+  for (const DeviceEvidence& d : evidence.devices) {
+    if (d.model == nullptr) continue;
+    const Finding own = d.finding("", kError, "");
+    const auto is_of_device = [&](const Finding& f) {
+      return std::tie(f.rank, f.pid, f.file, f.device) ==
+             std::tie(own.rank, own.pid, own.file, own.device);
+    };
+    const auto leak = std::find_if(findings.begin(), findings.end(), [&](const Finding& f) {
+      return is_of_device(f) && is_endless(d, f);
+    });
+    if (leak == findings.end()) continue;
+    const std::string text =
+        fmt::format("memory fills up as {} says, and more of it only delays the error", leak->id);
+    for (Finding& f : findings) {
+      if (!is_of_device(f)) continue;
+      if (f.id == "memory_fraction" && !f.advice.empty()) {
+        f.advice.front().detail =
+            fmt::format("{}; until that is mended, {}", text, f.advice.front().detail);
+      } else if (f.id == "capacity" && f.advice.empty()) {
+        f.advice.push_back({"stop_growth", text, 0});
+      }
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<Finding> diagnose(const Evidence& evidence) {
@@ -176,6 +213,7 @@ std::vector<Finding> diagnose(const Evidence& evidence) {
   for (std::vector<Finding>& of_rule : found) {
     std::move(of_rule.begin(), of_rule.end(), std::back_inserter(findings));
   }
+  say_what_delays(evidence, findings);
   for (Finding& f : findings) {
     std::stable_sort(f.advice.begin(), f.advice.end(), [](const Advice& a, const Advice& b) {
       return a.saves_bytes > b.saves_bytes;

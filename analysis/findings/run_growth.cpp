@@ -140,8 +140,8 @@ Finding creep_of_run(const DeviceEvidence& d) {
   f.evidence.emplace_back("held_blocks", line.held_count);
   f.advice.push_back(
       {"release_growth",
-       fmt::format("{} holds {} in {}, and they become more: keep only the newest, or move them to "
-                   "host memory",
+       fmt::format("{} holds {} in {}, and they become more: keep only those that are still "
+                   "needed, or move them to host memory",
                    f.frames.empty() ? "one line" : place_of(f.frames), size_text(line.held_bytes),
                    counted(line.held_count, "block")),
        std::min(line.held_bytes, run.gained_bytes)});

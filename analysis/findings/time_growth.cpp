@@ -13,6 +13,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "analysis/findings/growing_lines.h"
 #include "analysis/findings/growth.h"
 #include "analysis/findings/run_growth.h"
 #include "analysis/findings/shared_requests.h"
@@ -453,10 +454,11 @@ Finding creep_over_time(const DeviceEvidence& d, const TimeGrowth& growth) {
   const uint64_t saved = replaces ? saved_without(*d.model, line.stack) : growth.saved_bytes;
   f.advice.push_back(
       {"release_growth",
-       fmt::format("{}: saves {} {}{}",
+       fmt::format("{}: saves {} {}{}{}",
                    replaces ? advice_on_replacing(place_of(f.frames))
                             : fmt::format("free {}, or move it to host memory", what),
                    shared ? "up to" : "about", size_text(saved),
+                   replaces || line.stack == 0 ? "" : slice_text(d, line.stack),
                    d.ran_out() ? "" : " (a cache that is still being filled looks the same)"),
        saved});
   return f;

@@ -69,12 +69,13 @@ Finding creep(const DeviceEvidence& d, std::string_view whose) {
   const std::optional<FirstGrowth> first = first_growth(d);
   std::string summary =
       step_word(d) == "step"
-          ? fmt::format("memory{} grows by {} per step{}{}", whose, size_text(per_step),
+          ? fmt::format("memory{} grows by {}{}{}", whose, rate_text(d, " per step"),
                         since_text(d, first), full_text(d))
           : fmt::format("memory{} grows by {} each time the program repeats its allocations{}",
                         whose, size_text(per_step), full_text(d));
   Finding f = d.finding("creep", d.ran_out() && grows(d) ? kError : kWarning, std::move(summary));
   f.evidence = {{"growth_bytes_per_step", per_step}, {"steps", d.steps.count()}};
+  add_stairs(d, f);
   if (first) f.evidence.emplace_back("since_step", first->step);
   if (full != 0) f.evidence.emplace_back("full_at_step", full);
   if (!d.steps.growing.empty()) {
@@ -106,17 +107,18 @@ Finding creep(const DeviceEvidence& d, std::string_view whose) {
                                                   "memory",
                                            places_of_growth(d), kNothingUsesIt)
                               : fmt::format(
-                                    "keep only the newest of what is allocated at {}, or move it "
-                                    "to host memory",
+                                    "keep only what is still needed of what is allocated at {}, "
+                                    "or move it to host memory",
                                     places_of_growth(d));
-  if (saved != 0) {
-    text += fmt::format(": saves {}{} at the peak", shared ? "up to " : "", size_text(saved));
-  }
   const bool may_move = !replaces && anew.empty();
+  if (saved != 0) {
+    text += fmt::format(": saves {}{} at the peak", may_move ? "up to " : "", size_text(saved));
+  }
   if (may_move && elsewhere > saved + saved / 20) {
     text += fmt::format("{} {} if all of it is moved to host memory", saved != 0 ? "," : ": saves",
                         size_text(elsewhere));
   }
+  if (may_move) text += how_it_is_kept(d);
   if (!d.categories.has_backward && !d.ran_out())
     text += " (a cache that is still being filled looks the same)";
   f.advice.push_back({"release_growth", std::move(text), saved});

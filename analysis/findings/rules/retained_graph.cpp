@@ -116,12 +116,13 @@ void find_retained_graph(const Evidence& evidence, std::vector<Finding>& out) {
     const uint64_t full = full_at_step(d);
     const std::optional<FirstGrowth> first = first_growth(d);
     std::string summary =
-        fmt::format("activations of past steps stay alive: {} more with every step{}{}",
-                    size_text(per_step), since_text(d, first), full_text(d));
+        fmt::format("activations of past steps stay alive: memory grows by {}{}{}",
+                    rate_text(d, " with every step"), since_text(d, first), full_text(d));
     Finding f = d.finding("retained_graph", d.ran_out() ? kError : kWarning, std::move(summary));
     f.evidence = {{"growth_bytes_per_step", per_step},
                   {"steps", d.steps.count()},
                   {"stacks", d.steps.growing.size()}};
+    add_stairs(d, f);
     if (first) f.evidence.emplace_back("since_step", first->step);
     if (full != 0) f.evidence.emplace_back("full_at_step", full);
     f.frames = d.process->names.stack_text(most_growing_in_forward(d));
