@@ -136,22 +136,23 @@ struct HeldLevel {
   // Whether the level rose to its limit and stayed there while blocks came and went: old entries
   // make room for new ones.
   bool is_full_cache(uint32_t end) {
-    constexpr size_t kLeastChanges = 6;  // of a full cache
+    constexpr size_t kSeveral = 3;
     std::sort(changes.begin(), changes.end());
     int64_t most = 0;
     int64_t level = 0;
     for (const auto& [event, bytes] : changes) most = std::max(most, level += bytes);
     int64_t least = most;
-    size_t since = 0;
+    size_t came = 0;  // since it is full
+    size_t went = 0;
     level = 0;
     for (const auto& [event, bytes] : changes) {
       if (event > end) break;
       level += bytes;
-      if (since == 0 && level < most / 10 * 9) continue;
-      ++since;
+      if (came == 0 && level < most / 10 * 9) continue;
+      ++(bytes > 0 ? came : went);
       least = std::min(least, level);
     }
-    return since >= kLeastChanges && least >= most / 4 * 3;
+    return came > kSeveral && went >= kSeveral && least >= most / 4 * 3;
   }
 };
 
