@@ -145,6 +145,8 @@ Planner::Planner(const ProcessModel& process, const AllocationHistory& model, Wh
   if (options.whatif.card_bytes == 0 && allowed != 0) {
     capacity_ = capacity_ == 0 ? allowed : std::min(capacity_, allowed);
   }
+  may_have_limit_ = options.whatif.card_bytes == 0 && allowed == 0 && !refused && capacity_ != 0 &&
+                    !options.whatif.recorded_conf;
 }
 
 Result<std::unique_ptr<Planner>> Planner::prepare(const ProcessModel& process, int64_t device,
@@ -249,7 +251,11 @@ Result<PlanOutcome> Planner::plan(const PlanChange& change) const {
 Result<bool> Planner::fits(const PlanChange& change) const {
   const Result<PlannedRun> run = run_of(change, Estimate::kLikely);
   if (!run) return run.error();
-  return !whatif_.replay(settings_of(change), run->blocks, run->requests, capacity_).out_of_memory;
+  const Prediction p = whatif_.replay(settings_of(change), run->blocks, run->requests, capacity_);
+  // A larger batch that empties the cache again and again is no gain.
+  constexpr uint64_t kFew = 5;
+  return !p.out_of_memory &&
+         (change.batch <= 1 || p.emptied <= whatif_.own().prediction.emptied + kFew);
 }
 
 void Planner::add_composition(const PlannedRun& run, PlanOutcome& out) const {
@@ -357,8 +363,9 @@ void Planner::state_assumptions(const PlanChange& change, std::vector<std::strin
       out.push_back(fmt::format(
           "{}, so this is assumed and not seen: what grows with the batch grows with the "
           "sequence{}. A second recording, with another length, tells more",
-          variety_ == StepVariety::kNone ? "no steps were found that differ in their length"
-                                         : "the steps vary, in their batch or in their length",
+          variety_ != StepVariety::kNone ? "the steps vary, in their batch or in their length"
+          : program_.passes().empty()    ? "the inputs of the steps do not tell which are longer"
+                                         : "no steps were found that differ in their length",
           square ? ", attention matrices (results of softmax) with its square; the range begins "
                    "where they grow as the rest does"
                  : "; no attention matrices were found, which would grow with its square"));
@@ -426,6 +433,13 @@ void Planner::state_assumptions(const PlanChange& change, std::vector<std::strin
     out.push_back(
         "the driver refused memory in the recording, on a card of about this size: what it had for "
         "PyTorch then counts");
+  }
+  if (may_have_limit_) {
+    out.push_back(
+        "a limit that the program sets with set_per_process_memory_fraction is recorded only when "
+        "a "
+        "request exceeds it: if there is one, name it with --recorded-conf "
+        "per_process_memory_fraction:0.5");
   }
   if (assumes_outside_ && !whatif_.assumes_other()) out.push_back(assumed_context_text());
   for (const std::string& note : whatif_.notes()) out.push_back(note);

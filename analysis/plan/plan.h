@@ -72,7 +72,8 @@ class Planner {
   Status learn(const ProcessModel& other, Dimension dimension);
 
   Result<PlanOutcome> plan(const PlanChange& change) const;
-  // Only whether it fits the card; errors as of plan().
+  // Only whether it fits the card, a larger batch without emptying the cache more than a few times;
+  // errors as of plan().
   Result<bool> fits(const PlanChange& change) const;
 
   std::vector<PlanPoint> recorded_curve() const;
@@ -120,6 +121,7 @@ class Planner {
   bool assumes_outside_ = false;
   bool keeps_limit_ = false;  // of the recording, though a card is given
   uint64_t capacity_ = 0;
+  bool may_have_limit_ = false;  // that the program set and that the recording does not know
 };
 
 // The largest batch that fits: a factor of the recorded one. `samples`: the recorded batch size, to

@@ -189,7 +189,7 @@ class TextPlan : StyledLines {
     if (!d.has_whole_step) {
       line(
           paint("  Which batch fits is not known: the recording ends with the error, and no whole "
-                "step was found in it.",
+                "step was found before it.",
                 "33"));
       return;
     }
@@ -202,7 +202,7 @@ class TextPlan : StyledLines {
       return;
     }
     const std::string samples =
-        report_.samples != 0 ? fmt::format(" ({} samples)", f.batch.samples) : "";
+        report_.samples != 0 ? fmt::format(" ({})", counted(f.batch.samples, "sample")) : "";
     const StyledText factor = bold(factor_text(f.batch.factor) + "x");
     if (d.ends_at_error) {
       line(

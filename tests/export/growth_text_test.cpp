@@ -40,6 +40,13 @@ TEST(GrowthText, NoBatchAndNoSettingFits) {
   EXPECT_TRUE(has(plan_as_text(fitted(""), false), "Cheapest changes"));
 }
 
+TEST(PlanText, OneSampleIsNotSeveral) {
+  PlanReport report = fitted("");
+  report.samples = 2;
+  report.devices[0].fit->batch.samples = 1;
+  EXPECT_TRUE(has(plan_as_text(report, false), "0.5x (1 sample) the recorded one"));
+}
+
 // One setting with which a request fits that failed in the recording.
 WhatIfReport avoided(const std::string& growth, uint64_t reserved) {
   WhatIfReport report;

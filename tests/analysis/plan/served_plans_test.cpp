@@ -86,9 +86,11 @@ Trace with_cache(size_t limit) {
   return Trace([limit](Story& s, uint32_t) {
     Server server(s);
     std::deque<uint64_t> entries;
-    for (int request = 0; request < 30; ++request) {
+    for (int request = 0; request < 60; ++request) {
       server.answer();
-      entries.push_back(s.alloc(32 * kMiB, s.stack({"remember serve.py:20"})));
+      entries.push_back(s.alloc(
+          32 * kMiB, s.stack({"forward model.py:20", "_call_impl torch/nn/modules/module.py:1",
+                              "answer serve.py:10"})));
       if (limit == 0 || entries.size() <= limit) continue;
       s.free(entries.front());
       entries.pop_front();
@@ -101,6 +103,29 @@ TEST(ServedPlans, AFullCacheOfPastRequestsKeepsItsLimit) {
   // Twice the batch is more input and results, and a range that ends with twice the cache.
   EXPECT_LT(outcome.likely.allocated_peak, peak_of(with_cache(10)) + 48 * kMiB);
   EXPECT_GT(outcome.high_reserved, 20 * 32 * kMiB);
+}
+
+// What only grows never was full.
+TEST(ServedPlans, EntriesThatStayAreNoFullCache) {
+  const PlanOutcome outcome = with_batch(2, with_cache(0));
+  EXPECT_GT(outcome.likely.allocated_peak, peak_of(with_cache(0)) + 20 * 32 * kMiB);
+}
+
+// Nor do its steps tell lengths.
+TEST(ServedPlans, SaysWhatIsNotKnown) {
+  const Trace trace = with_cache(10);
+  const auto planner = Planner::prepare(trace.model().processes[0], 0, {});
+  ASSERT_TRUE(planner);
+  PlanChange change;
+  change.seq = 2;
+  const Result<PlanOutcome> outcome = (*planner)->plan(change);
+  ASSERT_TRUE(outcome);
+  const auto says = [&](std::string_view words) {
+    return std::any_of(outcome->assumptions.begin(), outcome->assumptions.end(),
+                       [&](const std::string& text) { return text.find(words) != text.npos; });
+  };
+  EXPECT_TRUE(says("the inputs of the steps do not tell which are longer"));
+  EXPECT_TRUE(says("set_per_process_memory_fraction is recorded only when"));
 }
 
 }  // namespace
