@@ -59,6 +59,10 @@ bool is_constructor(std::string_view function, std::string_view file) {
          (function == "__init__" || function.ends_with(".__init__"));
 }
 
+bool copies_parameter(std::string_view function, std::string_view file) {
+  return file.ends_with("torch/nn/parameter.py") && function.ends_with("__deepcopy__");
+}
+
 // Visits the allocations from the last to the first and knows, at each, when the next phase of each
 // kind begins.
 class Categorizer {
@@ -75,6 +79,7 @@ class Categorizer {
         second_order_(process.names, model, roles),
         of_fsdp_(stacks_through(process.names, is_fsdp)),
         of_constructor_(stacks_through(process.names, is_constructor)),
+        of_copied_parameter_(stacks_through(process.names, copies_parameter)),
         of_workspace_(workspace_stacks(process.names)),
         marks_(optimizer_events(process, model)),
         ends_(process.names.stack_count() + 1) {}
@@ -104,6 +109,7 @@ class Categorizer {
       }
       note(a);
     }
+    follow_earlier_caches();
     sort_older_blocks(process_, model_, roles_, steps_, known_, use_recorded, out_);
     std::reverse(out_.kept_without_backward.begin(), out_.kept_without_backward.end());
     if (out_.has_backward) {
@@ -258,6 +264,31 @@ class Categorizer {
     }
   }
 
+  // How long the blocks of an unfinished request would have lived is not known: they are a cache if
+  // those of earlier requests were.
+  void follow_earlier_caches() {
+    if (out_.has_backward || model_.failures.empty()) return;
+    struct Line {
+      uint32_t caches = 0;
+      uint32_t others = 0;
+    };
+    std::unordered_map<uint32_t, Line> lines;  // by stack: of what was freed before the error
+    const uint32_t failed = model_.failures.back().event;
+    const AllocationColumns& all = model_.allocations;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (all.seeded(i) || all.release(i) > failed || all.block_bytes(i) <= kSmallBytes) continue;
+      Line& line = lines[all.stack(i)];
+      ++(out_.of[i] == Category::kKvCache ? line.caches : line.others);
+    }
+    for (size_t i = 0; i < all.size() && all.birth(i) <= failed; ++i) {
+      if (all.release(i) <= failed || out_.confidence[i] == 10) continue;
+      const auto line = lines.find(all.stack(i));
+      if (line == lines.end() || line->second.caches <= 3 * line->second.others) continue;
+      out_.of[i] = Category::kKvCache;
+      out_.confidence[i] = 5;
+    }
+  }
+
   // The program's lines that run before a pass of the model, at least once. The others only go on
   // with what passes have computed. Each step begins anew.
   void survey_inputs() {
@@ -353,6 +384,13 @@ class Categorizer {
   bool is_set_up(const Allocation& a) const {
     return stays(a) && a.stack < of_constructor_.size() && of_constructor_[a.stack] &&
            roles_.of(a.stack) == StackRole::kUser;
+  }
+
+  // copy.deepcopy() of a model before the first step, as of a reference model. Later ones may be
+  // kept as checkpoints.
+  bool is_copied_model(const Allocation& a) const {
+    if (a.stack >= of_copied_parameter_.size() || !of_copied_parameter_[a.stack]) return false;
+    return is_kept_long(a) && (steps_.count() == 0 || a.birth < steps_.boundaries[1]);
   }
 
   // Each thread that multiplies has one for each of its streams: the first of the size that stays.
@@ -465,6 +503,15 @@ class Categorizer {
     return alive != failed_with_.end() && alive->second >= kLayers;
   }
 
+  // In a program that has no backward pass, and keeps no graphs either: a cache, or results. What
+  // was kept when memory ran out may have waited for the first backward pass, unless the program
+  // has done several steps without one.
+  bool is_result_kept(const Allocation& a) {
+    if (out_.has_backward) return false;
+    if (meets(a, next_failure_)) return steps_.count() >= 3 && outlives_step(a);
+    return cache_.outlives_passes(a);
+  }
+
   bool is_kv_cache(const Allocation& a) const {
     return !out_.has_backward && cache_.holds(a, pass_end_, is_kept_long(a));
   }
@@ -562,6 +609,7 @@ class Categorizer {
     if (!is_kept_long(a) && !cut_off && !(in_graph && meets(a, pass_end_))) {
       return {Category::kTemporary, 7};
     }
+    if (is_result_kept(a)) return {};
     // A forward pass that ended with an error could not run its backward pass.
     const bool ended = a.release != kNever && !meets(a, next_failure_);
     kept_without_backward_ = out_.has_backward && (ended || validates) && meets(a, pass_end_);
@@ -609,6 +657,7 @@ class Categorizer {
   Guess user(const Allocation& a) {
     if (is_kv_cache(a)) return {Category::kKvCache, 6};
     if (queued_.contains(a.stack)) return {Category::kInput, 6};
+    if (is_copied_model(a)) return {Category::kParameter, 7};
     if ((!known_.set_up.empty() && is_set_up(a)) || cache_.copies_model(a)) return {};
     if (!out_.has_backward && cache_.may_be_data(a)) return {};
     const bool feeds = meets(a, next_pass_) && next_pass_ < next_backward_ &&
@@ -637,7 +686,8 @@ class Categorizer {
   const SecondOrderGraphs second_order_;
   const std::vector<bool> of_fsdp_;         // by stack
   const std::vector<bool> of_constructor_;  // by stack
-  const std::vector<bool> of_workspace_;    // by stack
+  const std::vector<bool> of_copied_parameter_;
+  const std::vector<bool> of_workspace_;  // by stack
   std::vector<uint32_t> marks_;
   KnownSizes known_;
   Categories out_;

@@ -310,7 +310,9 @@ bool ServingCache::holds(const Allocation& a, uint32_t pass_end, bool kept_long)
       a.release - a.birth > kBrief && is_before_concatenation(a)) {
     return true;
   }
-  const uint32_t requests = std::max<uint32_t>(steps_.count(), 1);
+  // A step that is less sure may be a round of an engine, which runs a pass for all requests.
+  const bool sure = steps_.count() != 0 && steps_.confidence >= 0.9;
+  const uint32_t requests = sure ? steps_.count() : 1;
   if (passes_.size() < size_t{3} * requests) return false;
   if (roles_.of(a.stack) == StackRole::kUser) {
     return is_of_pool(a) && !copies_model(a) && !lists_.contains(a.stack) &&

@@ -35,6 +35,8 @@ class ServingCache {
   bool copies_model(const Allocation& a) const { return copies_.contains(a.stack); }
   // A line of the program has it from before the first pass to the end, through several of them.
   bool may_be_data(const Allocation& a) const;
+  // Several passes begin while it is there.
+  bool outlives_passes(const Allocation& a) const { return passes_in(a.birth, a.release) >= 3; }
   // A line of the program keeps a result of each pass until the last one is there.
   bool collects(const Allocation& a) const { return collecting_.contains(a.stack); }
 

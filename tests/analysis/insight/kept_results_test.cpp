@@ -1,0 +1,93 @@
+// What a program keeps from one request to the next, and copies of its models.
+#include <gtest/gtest.h>
+
+#include "tests/support/category_bytes.h"
+
+namespace tidemark {
+namespace {
+
+// Each request has a cache, and the last one fails before it has run.
+TEST(KeptResults, ACacheOfARequestThatFailsIsLikeThoseBefore) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 6; ++i) s.alloc(20 * kMiB, s.setup());
+    const auto pass = [&](int line, uint64_t bytes) {
+      const std::string caller = "answer serve.py:" + std::to_string(line);
+      for (int layer = 0; layer < 6; ++layer) s.free(s.alloc(bytes, s.forward(layer, caller)));
+    };
+    const uint32_t buffer = s.stack({"answer serve.py:70"});
+    for (int request = 0; request < 12; ++request) {
+      const uint64_t cache = s.alloc(64 * kMiB, buffer);
+      pass(71, 8 * kMiB);
+      for (int token = 0; token < 8; ++token) {
+        s.free(s.alloc(512, s.stack({"answer serve.py:73"})));
+        pass(74, kMiB);
+      }
+      s.free(cache);
+    }
+    s.alloc(128 * kMiB, buffer);
+    s.run_out(512 * kMiB, 2 * kMiB, s.forward(0, "answer serve.py:71"));
+  });
+  EXPECT_EQ(bytes_at(trace, "answer serve.py:70", Category::kKvCache), (12 * 64 + 128) * kMiB);
+}
+
+// A result of each pass, of one line of the model, is kept for some more or for ever. Nothing waits
+// for a backward pass.
+TEST(KeptResults, WhatOutlivesPassesIsNoActivation) {
+  for (const size_t kept : {size_t{6}, size_t{100}}) {
+    const Trace trace([=](Story& s, uint32_t) {
+      for (int i = 0; i < 6; ++i) s.alloc(20 * kMiB, s.setup());
+      std::vector<uint64_t> results;
+      for (int request = 0; request < 40; ++request) {
+        const uint64_t input = s.alloc(2 * kMiB, s.stack({"serve serve.py:8"}));
+        for (int layer = 0; layer < 12; ++layer) {
+          s.free(s.alloc(3 * kMiB, s.forward(2, "serve serve.py:9")));
+        }
+        results.push_back(s.alloc(9 * kMiB, s.forward(7, "serve serve.py:9")));
+        s.free(input);
+        if (results.size() <= kept) continue;
+        s.free(results.front());
+        results.erase(results.begin());
+      }
+    });
+    const auto is_result = [](const AllocationHistory& model, size_t i) {
+      return model.allocations.block_bytes(i) == 9 * kMiB;
+    };
+    // No passes follow the last ones.
+    EXPECT_LE(bytes_where(trace, Category::kActivation, is_result), 3 * 9 * kMiB) << kept;
+    EXPECT_LE(bytes_where(trace, Category::kTemporary, is_result), 3 * 9 * kMiB) << kept;
+  }
+}
+
+// Before the first step a copy is a model, later it may be a checkpoint.
+TEST(KeptResults, ACopyOfAModelBeforeTheFirstStepIsOne) {
+  const Trace trace([](Story& s, uint32_t) {
+    const auto copied = [&](int line) {
+      const std::string caller = "main train.py:" + std::to_string(line);
+      for (const uint64_t mib : {20U, 30U, 40U}) {
+        s.alloc(mib * kMiB, s.stack({"Parameter.__deepcopy__ torch/nn/parameter.py:79",
+                                     "deepcopy python3.12/copy.py:143", caller}));
+      }
+    };
+    for (const uint64_t mib : {20U, 30U, 40U}) s.alloc(mib * kMiB, s.setup());
+    copied(12);
+    for (int step = 0; step < 8; ++step) {
+      const uint64_t a = s.alloc(8 * kMiB, s.forward(1, "main train.py:20"));
+      s.free(s.alloc(8 * kMiB, 0));
+      s.free(a);
+      s.optimizer_mark();
+      if (step == 5) copied(30);
+    }
+  });
+  const Dictionary& names = trace.model().processes[0].names;
+  const auto copied_at = [&](std::string_view line) {
+    return bytes_where(trace, Category::kParameter, [&](const AllocationHistory& model, size_t i) {
+      const std::vector<std::string> frames = names.stack_text(model.allocations.stack(i));
+      return frames.size() == 3 && frames.back() == line;
+    });
+  };
+  EXPECT_EQ(copied_at("main train.py:12"), 90 * kMiB);
+  EXPECT_EQ(copied_at("main train.py:30"), 0U);
+}
+
+}  // namespace
+}  // namespace tidemark
