@@ -59,12 +59,26 @@ std::map<uint32_t, PoolBytes> private_pools(const DeviceEvidence& d,
   return pools;
 }
 
+constexpr uint32_t kShared = UINT32_MAX;  // no pool of the recording: none ends before the run
+
 // What is saved by one pool in place of all private ones.
 uint64_t saved_by_sharing(const DeviceEvidence& d, size_t devices) {
-  constexpr uint32_t kShared = UINT32_MAX;  // no pool of the recording: none ends before the run
   const auto share = [](uint32_t, RequestedBlock& request) {
     if (request.pool != 0) request.pool = kShared;
     return true;
+  };
+  return saved_by_change(d, devices, share).value_or(0);
+}
+
+// The same if the graph that needs most is captured first: what others free again fits into what it
+// has reserved, and only what they keep is added.
+uint64_t saved_by_largest_first(const DeviceEvidence& d, size_t devices, uint32_t largest) {
+  const auto share = [&](uint32_t allocation, RequestedBlock& request) {
+    if (request.pool == 0) return true;
+    const bool kept = allocation != kNever && d.model->allocations.release(allocation) == kNever;
+    const bool stays = request.pool == largest || kept;
+    request.pool = kShared;
+    return stays;
   };
   return saved_by_change(d, devices, share).value_or(0);
 }
@@ -78,30 +92,42 @@ void find_graph_private_pool(const Evidence& evidence, std::vector<Finding>& out
     uint64_t reserved = 0;
     uint64_t idle = 0;
     PoolBytes named;
+    uint32_t largest = 0;
+    uint64_t most = 0;
     for (const auto& [pool, bytes] : pools) {
       if (bytes.largest > named.largest) named = bytes;
+      if (bytes.reserved > most) largest = pool;
+      most = std::max(most, bytes.reserved);
       reserved += bytes.reserved;
       idle += bytes.free;
     }
     // One pool has nothing to share, and its graphs use what is free in it whenever they run.
     if (pools.size() < 2) continue;
     const uint64_t peak = d.model->reserved_peak.bytes;
-    const uint64_t saved = pools.size() > 1 ? saved_by_sharing(d, evidence.devices.size()) : 0;
+    const uint64_t saved = saved_by_sharing(d, evidence.devices.size());
     const bool matters = saved != 0 && saved >= peak / 10;
     Finding f = d.finding(
         "graph_private_pool", matters ? kWarning : kInfo,
         fmt::format(
-            "{} reserved in {} at the end, of which {} is free but unusable outside its pool",
+            "{} reserved in {} at the end, of which {} is idle between replays, and not shared",
             size_text(reserved), counted(pools.size(), "private pool"), size_text(idle)));
     f.frames = d.process->names.stack_text(named.stack);
     f.evidence = {{"pools", pools.size()}, {"reserved_bytes", reserved}, {"idle_bytes", idle}};
     if (saved != 0) {
+      const uint64_t sorted = saved_by_largest_first(d, evidence.devices.size(), largest);
+      const std::string more =
+          sorted <= saved + peak / 20
+              ? ""
+              : fmt::format(
+                    ", and about {} less if the largest is captured first: the others "
+                    "then use what it has reserved",
+                    size_text(sorted));
       f.advice.push_back(
           {"share_pool",
            fmt::format("capture graphs that never run at the same time into one pool "
                        "(torch.cuda.graph_pool_handle()): {} less is reserved in a replay of this "
-                       "run's requests",
-                       size_text(saved)),
+                       "run's requests{}",
+                       size_text(saved), more),
            saved});
     }
     out.push_back(std::move(f));
