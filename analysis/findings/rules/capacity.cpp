@@ -174,7 +174,9 @@ void blame_weights(const DeviceEvidence& d, const HeldWeights& weights, bool bei
   f.summary += "; " + weights_text(names, weights);
   f.evidence.emplace_back("weights_bytes", weights.bytes);
   if (weights.has_copy()) f.evidence.emplace_back("copied_weights_bytes", weights.copy.bytes);
-  f.advice.push_back(smaller_weights(d, weights, being_made));
+  // Weights that are not all there at the highest instant may save nothing of it.
+  Advice advice = smaller_weights(d, weights, being_made);
+  if (advice.saves_bytes != 0 || being_made) f.advice.push_back(std::move(advice));
   // The line of a model's only weights says less than that of the request.
   const uint32_t line = weights.has_copy()          ? weights.copy.stack
                         : weights.lines.size() == 1 ? 0

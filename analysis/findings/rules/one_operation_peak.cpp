@@ -67,7 +67,7 @@ struct Operation {
   }
 };
 
-enum class Remedy : uint8_t { kSplit, kMayAttend, kLoss, kAttention, kOneHot, kAutotuning };
+enum class Remedy : uint8_t { kSplit, kSplitInLayer, kLoss, kAttention, kOneHot, kAutotuning };
 
 // Where torch.compile and Triton try kernels, with copies of what these work on.
 bool is_of_autotuning(std::string_view file) {
@@ -118,7 +118,7 @@ Remedy remedy_for(const Dictionary& names, const Operation& o) {
     }
     if (loss || layers == 0 || remedy == Remedy::kAttention) continue;
     if (softmax) remedy = Remedy::kAttention;
-    if (!softmax && (layers > 1 || !o.converted)) remedy = Remedy::kMayAttend;
+    if (!softmax && (layers > 1 || !o.converted)) remedy = Remedy::kSplitInLayer;
   }
   return remedy;
 }
@@ -139,17 +139,12 @@ std::string text_of(Remedy remedy, bool trains, bool of_output) {
     case Remedy::kAutotuning:
       return "kernels are tried here once, with buffers of their own: keep what was found "
              "(TORCHINDUCTOR_CACHE_DIR on a disk that stays), or compile without max-autotune";
-    case Remedy::kMayAttend:
     case Remedy::kSplit:
+    case Remedy::kSplitInLayer:
       break;
   }
   std::string text = "compute this in parts";
   if (trains) text += " (each under torch.utils.checkpoint)";
-  if (remedy == Remedy::kMayAttend) {
-    text +=
-        "; for attention scores (a softmax of q @ k.T), "
-        "torch.nn.functional.scaled_dot_product_attention does not build the whole tensor";
-  }
   if (of_output) text += ", or only for the positions that are used (of logits, often the last)";
   return text;
 }
@@ -544,7 +539,7 @@ bool is_of_loss_alone(const DeviceEvidence& d, const Allocation& a) {
 // Whether what an operation computes is kept for a backward pass, as far as that came.
 bool waits_for_backward(const DeviceEvidence& d, const Operation& o, const Search& search) {
   if (!d.categories.has_backward || d.decisive_phase() != nullptr) return false;
-  if (d.ran_out()) return true;
+  bool freed_before = false;
   const AllocationColumns& all = d.model->allocations;
   const auto& passes = d.backward_passes;
   for (size_t i = 0; i < all.size(); ++i) {
@@ -552,9 +547,12 @@ bool waits_for_backward(const DeviceEvidence& d, const Operation& o, const Searc
     const auto next =
         std::lower_bound(passes.begin(), passes.end(), all.birth(i),
                          [](const BackwardPass& p, uint32_t birth) { return p.first < birth; });
-    if (next != passes.end() && next->first < all.release(i)) return true;
+    if (next == passes.end()) continue;
+    if (next->first < all.release(i)) return true;
+    freed_before = true;
   }
-  return false;
+  // What the pass that failed would have kept is not known, unless no other one kept it.
+  return d.ran_out() && !freed_before;
 }
 
 }  // namespace
@@ -568,7 +566,7 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
     const bool outlier = is_outlier(o, d) && !is_rebuilt(*d.model, o.stack);
     const Remedy remedy = outlier ? remedy_for(d.process->names, o) : Remedy::kSplit;
     const bool unusual = outlier && request && d.roles->caller_of(o.stack) == request->stack;
-    if (!outlier || (unusual && remedy <= Remedy::kMayAttend && is_of_request(o, *request) &&
+    if (!outlier || (unusual && remedy <= Remedy::kSplitInLayer && is_of_request(o, *request) &&
                      !failed_for_holes(d))) {
       find_unusual_request(d, request, out);
       continue;

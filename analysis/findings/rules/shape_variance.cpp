@@ -209,11 +209,12 @@ void find_shape_variance(const Evidence& evidence, std::vector<Finding>& out) {
                   {"peak_cost_bytes", cost}};
     f.frames = d.process->names.stack_text(v.stack);
     std::string text =
-        "pad to a few fixed lengths, or run the longest first, so that cached blocks can be reused";
+        "round the sizes that vary (of sequences, of routed tokens) up to a few fixed ones, or run "
+        "the largest first, so that cached blocks can be reused";
     // Padded steps need more memory themselves: a small difference may have the other sign.
     const bool clear = padded >= reserved / kMatters;
     text += clear
-                ? fmt::format(": saves up to {}, estimated with every step as long as the longest",
+                ? fmt::format(": saves up to {}, estimated with every step as large as the largest",
                               size_text(padded))
                 : "; padded steps need more memory themselves, so that this may save little";
     f.advice.push_back({"pad_shapes", std::move(text), clear ? padded : 0});

@@ -477,9 +477,8 @@ TEST(Operations, SeveralOperationsAreNotCalledOne) {
 TEST(Operations, AttentionScoresNameTheFusedFunction) {
   const std::string named = advice_on_scores({"softmax " + kTorch + "nn/functional.py:2100"});
   EXPECT_TRUE(named.starts_with("use torch.nn.functional.scaled_dot_product_attention")) << named;
-  // torch.softmax has no Python frame of its own.
-  EXPECT_NE(advice_on_scores({}).find("torch.nn.functional.scaled_dot_product_attention"),
-            std::string::npos);
+  // A large result of a layer is not always of attention.
+  EXPECT_EQ(advice_on_scores({}).find("attention"), std::string::npos);
   const std::string loss = advice_on_scores({"log_softmax " + kTorch + "nn/functional.py:2200"});
   EXPECT_NE(loss.find("cross entropy"), std::string::npos) << loss;
 }
@@ -631,8 +630,9 @@ TEST(Operations, LogitsOfAllPositionsOfEveryPrompt) {
   EXPECT_EQ(decodes(false).finding("one_operation_peak").id, "");
   const Trace scores = decodes(true, {"Layer.forward serve.py:30"});
   ASSERT_FALSE(scores.finding("one_operation_peak").advice.empty());
-  EXPECT_NE(scores.finding("one_operation_peak").advice[0].detail.find("attention"),
-            std::string::npos);
+  const std::string in_layer = scores.finding("one_operation_peak").advice[0].detail;
+  EXPECT_EQ(in_layer.find("attention"), std::string::npos) << in_layer;
+  EXPECT_EQ(in_layer.find("positions"), std::string::npos) << in_layer;
 }
 
 }  // namespace
