@@ -10,10 +10,6 @@ namespace tidemark {
 
 namespace {
 
-bool same_device(const Finding& a, const Finding& b) {
-  return a.rank == b.rank && a.pid == b.pid && a.file == b.file && a.device == b.device;
-}
-
 uint64_t most_saved(const Finding& f) {
   return f.advice.empty() ? 0 : f.advice.front().saves_bytes;
 }
@@ -25,26 +21,26 @@ uint64_t kept_apart(const Finding& f) {
   return f.id == "graph_private_pool" ? evidence_of(f, "idle_bytes").value_or(0) : 0;
 }
 
-bool is_explained(const Finding& f, const std::vector<Finding>& findings) {
+bool is_explained(const Finding& f, const FindingsByDevice& all) {
   if (f.severity == kError || (f.id != "fragmentation" && f.id != "shape_variance")) return false;
   const uint64_t cost = evidence_of(f, "peak_cost_bytes").value_or(0);
-  return std::any_of(findings.begin(), findings.end(), [&](const Finding& other) {
-    const uint64_t apart = kept_apart(other);
-    return apart != 0 && 2 * apart >= cost && most_saved(other) > most_saved(f) &&
-           same_device(other, f);
+  const auto& beside = all.beside(f);
+  return std::any_of(beside.begin(), beside.end(), [&](const Finding* other) {
+    const uint64_t apart = kept_apart(*other);
+    return apart != 0 && 2 * apart >= cost && most_saved(*other) > most_saved(f);
   });
 }
 
 // The finding that alone, in a replay of its change, makes the run fit.
-const Finding* enough_to_fit(const Finding& capacity, const std::vector<Finding>& findings) {
+const Finding* enough_to_fit(const Finding& capacity, const FindingsByDevice& all) {
   const uint64_t reserved = *evidence_of(capacity, "reserved_bytes");
   const uint64_t limit = *evidence_of(capacity, "limit_bytes");
   const Finding* best = nullptr;
-  for (const Finding& f : findings) {
-    if (!lowers_reserved_only(f) || !same_device(f, capacity)) continue;
-    const uint64_t saved = most_saved(f);
+  for (const Finding* const f : all.beside(capacity)) {
+    if (!lowers_reserved_only(*f)) continue;
+    const uint64_t saved = most_saved(*f);
     if (saved > reserved || reserved - saved > limit) continue;
-    if (best == nullptr || saved > most_saved(*best)) best = &f;
+    if (best == nullptr || saved > most_saved(*best)) best = f;
   }
   return best;
 }
@@ -77,13 +73,15 @@ bool lowers_reserved_only(const Finding& f) {
 
 void keep_one_of_each_cause(std::vector<Finding>& findings) {
   std::vector<bool> repeats;
-  for (const Finding& f : findings) repeats.push_back(is_explained(f, findings));
+  const FindingsByDevice before(findings);
+  for (const Finding& f : findings) repeats.push_back(is_explained(f, before));
   size_t next = 0;
   std::erase_if(findings, [&](const Finding&) { return repeats[next++]; });
+  const FindingsByDevice left(findings);
   for (Finding& f : findings) {
     if (f.id != "capacity" || f.severity == kError) continue;
     if (!evidence_of(f, "reserved_bytes") || !evidence_of(f, "limit_bytes")) continue;
-    if (const Finding* const other = enough_to_fit(f, findings)) say_what_is_enough(f, *other);
+    if (const Finding* const other = enough_to_fit(f, left)) say_what_is_enough(f, *other);
   }
 }
 

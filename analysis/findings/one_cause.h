@@ -1,13 +1,35 @@
 // Findings that say again what another one of the same device explains.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "analysis/findings/finding.h"
 
 namespace tidemark {
+
+// The findings of each device of each process, which may be thousands. They must outlive it.
+class FindingsByDevice {
+ public:
+  using Device = std::tuple<int64_t, uint64_t, std::string, int64_t>;
+  static Device device_of(const Finding& f) { return {f.rank, f.pid, f.file, f.device}; }
+
+  explicit FindingsByDevice(const std::vector<Finding>& findings) {
+    for (const Finding& f : findings) devices_[device_of(f)].push_back(&f);
+  }
+  // Those of its device, itself among them.
+  const std::vector<const Finding*>& beside(const Finding& f) const {
+    return devices_.at(device_of(f));
+  }
+
+ private:
+  std::map<Device, std::vector<const Finding*>> devices_;
+};
 
 // A number of a finding's evidence.
 std::optional<uint64_t> evidence_of(const Finding& f, std::string_view name);

@@ -91,22 +91,23 @@ int order_of_cause(const Finding& f, bool cause_is_known) {
 class OrderOnCard {
  public:
   explicit OrderOnCard(const std::vector<Finding>& findings) {
+    const FindingsByDevice all(findings);
     for (const Finding& f : findings) {
       if (f.id != "capacity" || f.severity != kWarning) continue;
       const auto allocated = evidence_of(f, "allocated_bytes");
       const auto limit = evidence_of(f, "limit_bytes");
       if (!allocated || !limit) continue;
       const uint64_t excess = *allocated - std::min(*allocated, *limit);
-      const bool enough = std::any_of(findings.begin(), findings.end(), [&](const Finding& other) {
-        return device_of(other) == device_of(f) && !is_costly(other) &&
-               !lowers_reserved_only(other) && best_saving(other) >= excess;
+      const auto& beside = all.beside(f);
+      const bool enough = std::any_of(beside.begin(), beside.end(), [&](const Finding* other) {
+        return !is_costly(*other) && !lowers_reserved_only(*other) && best_saving(*other) >= excess;
       });
-      packing_[device_of(f)] = excess == 0 ? kFree : enough ? kPacking : kLast;
+      packing_[FindingsByDevice::device_of(f)] = excess == 0 ? kFree : enough ? kPacking : kLast;
     }
   }
 
   int operator()(const Finding& f) const {
-    const auto packing = packing_.find(device_of(f));
+    const auto packing = packing_.find(FindingsByDevice::device_of(f));
     if (packing == packing_.end() || f.severity != kWarning) return kFree;
     if (is_costly(f)) return kCostly;
     return lowers_reserved_only(f) ? packing->second : kFree;
@@ -114,14 +115,11 @@ class OrderOnCard {
 
  private:
   enum Order : uint8_t { kFree, kPacking, kCostly, kLast };
-  using Device = std::tuple<int64_t, uint64_t, std::string, int64_t>;
-
-  static Device device_of(const Finding& f) { return {f.rank, f.pid, f.file, f.device}; }
   static bool is_costly(const Finding& f) {
     return f.id == "capacity" || f.id == "activation_peak" || f.id == "optimizer_state_spike";
   }
 
-  std::map<Device, Order> packing_;
+  std::map<FindingsByDevice::Device, Order> packing_;
 };
 
 // What a cause and its effect have in common.
