@@ -7,8 +7,8 @@
 #include <memory>
 #include <optional>
 
-#include "analysis/findings/growth_finding.h"
 #include "analysis/plan/plan_report.h"
+#include "analysis/report/growth_finding.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
 #include "cli/unit_options.h"

@@ -5,8 +5,8 @@
 #include <memory>
 #include <optional>
 
-#include "analysis/findings/growth_finding.h"
 #include "analysis/insight/card/limit.h"
+#include "analysis/report/growth_finding.h"
 #include "analysis/whatif/whatif_report.h"
 #include "analysis/wording.h"
 #include "cli/command.h"

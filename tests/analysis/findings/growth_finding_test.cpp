@@ -1,5 +1,5 @@
 // Findings that mean that a longer run needs more memory, and look-alikes that do not.
-#include "analysis/findings/growth_finding.h"
+#include "analysis/report/growth_finding.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "analysis/findings/growth_finding.h"
+#include "analysis/report/growth_finding.h"
 
 #include <algorithm>
 #include <string_view>
