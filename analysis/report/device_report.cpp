@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "analysis/findings/growth.h"
+#include "analysis/findings/growth/growth.h"
 #include "analysis/insight/card/pool_cache.h"
 #include "analysis/insight/outside_history.h"
 #include "analysis/report/oom_reports.h"

@@ -325,8 +325,8 @@ def check_case(tidemark, folder, case):
         rows = list(csv.DictReader(file))
     if mode == "made":
         told = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
-        rows = [{**row, "metadata": told[row["address"]]} for row in rows
-                if row["address"] in told and not row["release_event"]]
+        last = {row["address"]: row for row in rows}  # in the order of birth
+        rows = [{**last[address], "metadata": path} for address, path in told.items()]
     with open(tables / "devices.csv", encoding="utf-8") as file:
         peak = max((int(row["allocated_peak_bytes"]), int(row["allocated_peak_event"]))
                    for row in csv.DictReader(file))[1]

@@ -8,10 +8,10 @@
 
 #include "analysis/findings/causes/kept_by_error.h"
 #include "analysis/findings/causes/past_graphs.h"
-#include "analysis/findings/growth.h"
-#include "analysis/findings/kept_outputs.h"
+#include "analysis/findings/growth/growth.h"
+#include "analysis/findings/growth/kept_outputs.h"
+#include "analysis/findings/growth/time_growth.h"
 #include "analysis/findings/largest_stack.h"
-#include "analysis/findings/time_growth.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/names/module_stacks.h"
 

@@ -11,7 +11,7 @@
 
 #include "analysis/findings/causes/accumulations.h"
 #include "analysis/findings/causes/left_graphs.h"
-#include "analysis/findings/growth.h"
+#include "analysis/findings/growth/growth.h"
 #include "analysis/findings/largest_stack.h"
 #include "analysis/findings/own_line.h"
 #include "analysis/findings/rules.h"

@@ -16,7 +16,7 @@
 #include "analysis/findings/causes/failed_for_holes.h"
 #include "analysis/findings/causes/held_blocks.h"
 #include "analysis/findings/causes/unusual_request.h"
-#include "analysis/findings/kept_outputs.h"
+#include "analysis/findings/growth/kept_outputs.h"
 #include "analysis/findings/rules.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/passes/backward_passes.h"

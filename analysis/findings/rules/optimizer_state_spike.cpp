@@ -5,7 +5,7 @@
 #include "analysis/findings/advice.h"
 #include "analysis/findings/causes/doubled_states.h"
 #include "analysis/findings/causes/left_graphs.h"
-#include "analysis/findings/growth.h"
+#include "analysis/findings/growth/growth.h"
 #include "analysis/findings/rules.h"
 #include "analysis/insight/peak.h"
 #include "analysis/wording.h"

@@ -7,9 +7,9 @@
 #include <set>
 #include <string>
 
-#include "analysis/findings/growth.h"
+#include "analysis/findings/growth/growth.h"
+#include "analysis/findings/growth/time_growth.h"
 #include "analysis/findings/rules.h"
-#include "analysis/findings/time_growth.h"
 #include "analysis/names/stack_lines.h"
 #include "analysis/ranks/ranks.h"
 #include "analysis/wording.h"

@@ -7,7 +7,7 @@
 
 #include "analysis/findings/causes/left_graphs.h"
 #include "analysis/findings/causes/past_graphs.h"
-#include "analysis/findings/growth.h"
+#include "analysis/findings/growth/growth.h"
 #include "analysis/findings/kept_losses.h"
 #include "analysis/findings/rules.h"
 #include "analysis/wording.h"

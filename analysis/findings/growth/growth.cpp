@@ -1,4 +1,4 @@
-#include "analysis/findings/growth.h"
+#include "analysis/findings/growth/growth.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "analysis/findings/growing_lines.h"
+#include "analysis/findings/growth/growing_lines.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "analysis/findings/growth.h"
+#include "analysis/findings/growth/growth.h"
 #include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
 

@@ -1,4 +1,4 @@
-#include "analysis/findings/run_growth.h"
+#include "analysis/findings/growth/run_growth.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "analysis/findings/shared_requests.h"
+#include "analysis/findings/growth/shared_requests.h"
 
 #include <algorithm>
 #include <unordered_map>

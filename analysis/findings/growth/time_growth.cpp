@@ -1,4 +1,4 @@
-#include "analysis/findings/time_growth.h"
+#include "analysis/findings/growth/time_growth.h"
 
 #include <fmt/format.h>
 
@@ -13,10 +13,10 @@
 #include <unordered_set>
 #include <vector>
 
-#include "analysis/findings/growing_lines.h"
-#include "analysis/findings/growth.h"
-#include "analysis/findings/run_growth.h"
-#include "analysis/findings/shared_requests.h"
+#include "analysis/findings/growth/growing_lines.h"
+#include "analysis/findings/growth/growth.h"
+#include "analysis/findings/growth/run_growth.h"
+#include "analysis/findings/growth/shared_requests.h"
 #include "analysis/history/minmax_pyramid.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/names/stack_lines.h"

@@ -1,4 +1,4 @@
-#include "analysis/findings/kept_outputs.h"
+#include "analysis/findings/growth/kept_outputs.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "analysis/findings/growth.h"
+#include "analysis/findings/growth/growth.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
