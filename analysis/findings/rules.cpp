@@ -172,27 +172,27 @@ bool is_endless(const DeviceEvidence& d, const Finding& f) {
 
 // More memory does not help where it fills up without end.
 void say_what_delays(const Evidence& evidence, std::vector<Finding>& findings) {
+  std::map<FindingsByDevice::Device, const DeviceEvidence*> devices;
   for (const DeviceEvidence& d : evidence.devices) {
     if (d.model == nullptr) continue;
-    const Finding own = d.finding("", kError, "");
-    const auto is_of_device = [&](const Finding& f) {
-      return std::tie(f.rank, f.pid, f.file, f.device) ==
-             std::tie(own.rank, own.pid, own.file, own.device);
-    };
-    const auto leak = std::find_if(findings.begin(), findings.end(), [&](const Finding& f) {
-      return is_of_device(f) && is_endless(d, f);
-    });
-    if (leak == findings.end()) continue;
-    const std::string text =
-        fmt::format("memory fills up as {} says, and more of it only delays the error", leak->id);
-    for (Finding& f : findings) {
-      if (!is_of_device(f)) continue;
-      if (f.id == "memory_fraction" && !f.advice.empty()) {
-        f.advice.front().detail =
-            fmt::format("{}; until that is mended, {}", text, f.advice.front().detail);
-      } else if (f.id == "capacity" && f.advice.empty()) {
-        f.advice.push_back({"stop_growth", text, 0});
-      }
+    devices[FindingsByDevice::device_of(d.finding("", kError, ""))] = &d;
+  }
+  std::map<FindingsByDevice::Device, std::string> delays;
+  for (const Finding& f : findings) {
+    const auto device = devices.find(FindingsByDevice::device_of(f));
+    if (device == devices.end() || !is_endless(*device->second, f)) continue;
+    delays.try_emplace(
+        device->first,
+        fmt::format("memory fills up as {} says, and more of it only delays the error", f.id));
+  }
+  for (Finding& f : findings) {
+    const auto text = delays.find(FindingsByDevice::device_of(f));
+    if (text == delays.end()) continue;
+    if (f.id == "memory_fraction" && !f.advice.empty()) {
+      f.advice.front().detail =
+          fmt::format("{}; until that is mended, {}", text->second, f.advice.front().detail);
+    } else if (f.id == "capacity" && f.advice.empty()) {
+      f.advice.push_back({"stop_growth", text->second, 0});
     }
   }
 }
