@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "analysis/findings/causes/growing_step.h"
 #include "analysis/findings/causes/left_graphs.h"
+#include "analysis/findings/growth/growing_step.h"
 
 namespace tidemark {
 

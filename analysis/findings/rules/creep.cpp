@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "analysis/findings/causes/held_weights.h"
-#include "analysis/findings/causes/sawtooth.h"
 #include "analysis/findings/growth/growing_lines.h"
 #include "analysis/findings/growth/growth.h"
 #include "analysis/findings/growth/kept_outputs.h"
 #include "analysis/findings/growth/run_growth.h"
+#include "analysis/findings/growth/sawtooth.h"
 #include "analysis/findings/growth/shared_requests.h"
 #include "analysis/findings/growth/time_growth.h"
 #include "analysis/findings/rules.h"

@@ -1,4 +1,4 @@
-#include "analysis/findings/causes/sawtooth.h"
+#include "analysis/findings/growth/sawtooth.h"
 
 #include <fmt/format.h>
 

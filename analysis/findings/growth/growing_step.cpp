@@ -1,4 +1,4 @@
-#include "analysis/findings/causes/growing_step.h"
+#include "analysis/findings/growth/growing_step.h"
 
 #include <algorithm>
 #include <unordered_map>
