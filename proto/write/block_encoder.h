@@ -63,6 +63,8 @@ class BlockEncoder {
       header.last_ns = std::max(header.last_ns, Table<Row>::time(row));
     }
   }
+  // The size of the compressed message; 0: it does not become smaller.
+  size_t compress(std::span<const uint8_t> message, std::span<uint8_t> out) noexcept;
   // Completes the header and compresses the first `raw_size` bytes of raw_ after it.
   std::span<const uint8_t> seal(FrameHeader& header, size_t raw_size) noexcept;
 
