@@ -8,6 +8,7 @@ namespace tidemark {
 
 inline bool takes_workspace(std::string_view function) {
   return function.find("cuda::setWorkspaceForHandle") != function.npos ||
+         function.find("cuda::getNewWorkspace") != function.npos ||
          function.find("BlasLtWorkspace") != function.npos;
 }
 

@@ -87,6 +87,13 @@ Sign python_sign(std::string_view qualified, std::string_view file) {
       (function == "_ddp_init_helper" || function == "_pre_forward")) {
     return Sign::kCommunication;  // the buckets of gradients
   }
+  // Copies of the weights that DataParallel makes on each device, and each device's part of a
+  // batch.
+  if (contains(file, "torch/nn/parallel/") &&
+      (function == "replicate" || contains(function, "broadcast_coalesced"))) {
+    return Sign::kSharding;
+  }
+  if (contains(file, "data_parallel.py") && contains(function, "scatter")) return Sign::kData;
   if (contains(file, "torch/utils/data/")) return Sign::kData;
   if (contains(file, "torch/nn/modules/module.py")) {
     if (function == "_apply" || function == "cuda" || function == "to") return Sign::kModuleSetUp;

@@ -214,12 +214,32 @@ bool only_adds(const AllocationHistory& model, const std::vector<uint32_t>& rows
          });
 }
 
+// How often the model was called, as far as other allocations or those of its first line show it.
+size_t calls_of_model(const DeviceEvidence& d) {
+  const AllocationColumns& all = d.model->allocations;
+  size_t runs = 0;  // of forward passes without another allocation in between
+  size_t firsts = 0;
+  std::optional<uint32_t> first;  // stack
+  bool in_pass = false;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all.seeded(i)) continue;
+    const bool forward = d.roles->of(all.stack(i)) == StackRole::kForward;
+    runs += forward && !in_pass ? 1U : 0U;
+    in_pass = forward;
+    if (forward && !first) first = all.stack(i);
+    firsts += forward && first == all.stack(i) ? 1U : 0U;
+  }
+  return std::max(runs, firsts);
+}
+
 // Caches of requests that stay although those of later ones were freed, or of which none was, in a
 // program that serves. Graphs have a finding of their own.
 void find_kept_requests(const DeviceEvidence& d, std::vector<Finding>& out) {
   constexpr size_t kLeastGroups = 2;
+  constexpr size_t kLeastCalls = 3;  // in a single one, each layer adds what the graph keeps
   if (d.model == nullptr || d.categories.has_backward || d.ran_out()) return;
   if (!d.categories.kept_without_backward.empty()) return;
+  const size_t calls = calls_of_model(d);
   std::map<uint32_t, std::vector<uint32_t>> by_stack;
   for (uint32_t i = 0; i < d.model->allocations.size(); ++i) {
     const Allocation& a = d.model->allocations[i];
@@ -228,7 +248,7 @@ void find_kept_requests(const DeviceEvidence& d, std::vector<Finding>& out) {
   }
   for (const auto& [stack, rows] : by_stack) {
     Requests found = requests_of(*d.model, rows);
-    const bool added = only_adds(*d.model, rows);
+    const bool added = calls >= kLeastCalls && only_adds(*d.model, rows);
     if (added) found.kept = rows;
     if (!added && (found.kept_groups < kLeastGroups || found.freed_groups < kLeastGroups)) continue;
     Rehearsal freed(*d.model);

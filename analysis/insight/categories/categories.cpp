@@ -207,6 +207,7 @@ class Categorizer {
 
   void survey() {
     survey_failure();
+    survey_first_pass();
     survey_results();
     survey_inputs();
     std::unordered_set<uint64_t> made_sizes;  // of parameters that the history allocates
@@ -249,6 +250,17 @@ class Categorizer {
       }
     }
     keep_models();
+  }
+
+  // Events at which the model and a backward pass begin for the first time.
+  void survey_first_pass() {
+    const AllocationColumns& all = model_.allocations;
+    for (size_t i = 0; i < all.size() && first_backward_ == kNever; ++i) {
+      const StackRole role = roles_.of(all.stack(i));
+      if (all.seeded(i)) continue;
+      if (role == StackRole::kForward) first_pass_ = std::min(first_pass_, all.birth(i));
+      if (role == StackRole::kBackward) first_backward_ = all.birth(i);
+    }
   }
 
   // What is alive when memory runs out stays, whatever it is.
@@ -338,10 +350,12 @@ class Categorizer {
     int64_t blocks = 0;
     std::unordered_set<uint32_t> stacks;
     Outliving large;
+    Outliving large_at_end;
     for (const uint32_t i : pass_) {
       const Allocation& a = model_.allocations[i];
       if (a.block_bytes > kSmallBytes && !workspaces_.contains(a.birth)) {
         large.add(a, meets(a, next_pass));
+        large_at_end.add(a, meets(a, end));
       }
       const bool used = a.release > backward && !validates_at(a.stack);
       if (!meets(a, end) || used || copies_.holds(i, parameter_sizes_)) continue;
@@ -349,6 +363,9 @@ class Categorizer {
       if (stacks.size() < kGraph.stacks) stacks.insert(a.stack);
     }
     if (blocks >= kGraph.blocks && stacks.size() >= kGraph.stacks) unused_graphs_.insert(end);
+    // Its result, and what the last operation works on.
+    const bool keeps_little = large_at_end.kept <= 2 && large_at_end.all >= 8;
+    if (keeps_little) without_graph_.insert(end);
     const uint32_t stack = model_.allocations.stack(pass_.front());
     if (validates_at(stack) && (large.are_most() || is_freed_backwards())) {
       small_graphs_.insert(roles_.caller_of(stack));
@@ -380,10 +397,12 @@ class Categorizer {
   }
 
   // Made by a constructor of the program and kept: a parameter of a module of its own, or a state
-  // of its own optimizer.
+  // of its own optimizer, which may be replaced by the first step, but not before its backward
+  // pass.
   bool is_set_up(const Allocation& a) const {
-    return stays(a) && a.stack < of_constructor_.size() && of_constructor_[a.stack] &&
-           roles_.of(a.stack) == StackRole::kUser;
+    const bool made = a.stack < of_constructor_.size() && of_constructor_[a.stack] &&
+                      roles_.of(a.stack) == StackRole::kUser;
+    return made && (stays(a) || (a.birth < first_pass_ && meets(a, first_backward_)));
   }
 
   // copy.deepcopy() of a model before the first step, as of a reference model. Later ones may be
@@ -393,14 +412,16 @@ class Categorizer {
     return is_kept_long(a) && (steps_.count() == 0 || a.birth < steps_.boundaries[1]);
   }
 
+  // Its own stack says so.
+  bool names_workspace(const Allocation& a) const {
+    return a.stack < of_workspace_.size() && of_workspace_[a.stack];
+  }
+
   // Each thread that multiplies has one for each of its streams: the first of the size that stays.
   void note_workspace(size_t row) {
     const Allocation& a = model_.allocations[row];
-    if (!stays(a)) return;
-    if (a.stack < of_workspace_.size() && of_workspace_[a.stack]) {
-      workspaces_.insert(a.birth);
-      return;
-    }
+    if (names_workspace(a)) workspaces_.insert(a.birth);
+    if (!stays(a) || names_workspace(a)) return;
     const bool backward = roles_.of(a.stack) == StackRole::kBackward;
     if (!backward && roles_.of(a.stack) != StackRole::kForward) return;
     // The one of cublasLt follows that of cuBLAS; in the backward pass, a gradient may.
@@ -560,6 +581,7 @@ class Categorizer {
   }
 
   Guess guess_of(const Allocation& a) {
+    if (names_workspace(a)) return {Category::kWorkspace, 9};
     switch (roles_.of(a.stack)) {
       case StackRole::kForward:
         return forward(a);
@@ -616,6 +638,8 @@ class Categorizer {
     // Nothing waits for a backward pass in a program that has none: it is a result of a layer that
     // a later one needs, or of the model.
     if (ended && !out_.has_backward) return {Category::kTemporary, 5};
+    const bool in_result = !out_.has_backward && !meets(a, next_failure_);
+    if (in_result && without_graph_.contains(pass_end_)) return {};
     return {Category::kActivation, 5};
   }
 
@@ -706,9 +730,12 @@ class Categorizer {
   std::unordered_set<uint64_t> parameter_sizes_;
   std::vector<uint32_t> pass_;                  // rows of the forward pass that is surveyed
   std::unordered_set<uint32_t> unused_graphs_;  // forward passes, by their ends
+  std::unordered_set<uint32_t> without_graph_;  // those of which little is alive at the end
   std::unordered_set<uint32_t> small_graphs_;   // lines that call models of few operations
   std::unordered_set<uint32_t> queued_;         // stacks of batches that are loaded far ahead
   std::unordered_set<uint32_t> served_graphs_;  // stacks, in a program without a backward pass
+  uint32_t first_pass_ = kNever;
+  uint32_t first_backward_ = kNever;
   uint32_t next_forward_ = kNever;
   uint32_t next_pass_ = kNever;  // of a model
   uint32_t next_backward_ = kNever;

@@ -90,8 +90,9 @@ class OlderBlocks {
   }
 
  private:
-  // To the end, or until the program frees all it has, after its last request.
-  bool stays(const Allocation& a) const { return a.release > last_birth_; }
+  // To the end, or until the program frees all it has, after its last request. What constructors
+  // made stays as long as the optimizer does not replace it.
+  bool stays(const Allocation& a) const { return a.release > last_birth_ || !is_older(a); }
 
   // What is left to be found among the blocks of one size that are older than the history.
   struct Copies {

@@ -24,6 +24,20 @@ bool advises(const Finding& f, std::string_view action) {
                      [&](const Advice& a) { return a.action == action; });
 }
 
+// A profile of one forward pass, whose graph keeps two results of each layer.
+TEST(LeakLines, LayersOfASinglePassAreNoRequests) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 6; ++i) s.alloc(20 * kMiB, s.setup());
+    s.alloc(kMiB, s.user(5));
+    s.alloc(2 * kMiB, s.forward(0));
+    for (int layer = 0; layer < 32; ++layer) {
+      for (const int line : {1, 1, 2}) s.alloc(8 * kMiB, s.forward(line));
+      s.free(s.alloc(4 * kMiB, s.forward(3)));
+    }
+  });
+  EXPECT_TRUE(trace.finding("creep").id.empty());
+}
+
 // The line that leaks also makes a temporary, which lives until the next one replaces it.
 TEST(LeakLines, TemporariesOfTheSameLineAreNotPartOfIt) {
   const Trace trace([](Story& s, uint32_t) {

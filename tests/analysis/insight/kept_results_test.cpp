@@ -58,6 +58,67 @@ TEST(KeptResults, WhatOutlivesPassesIsNoActivation) {
   }
 }
 
+// Without a graph, the result is what is left of a pass.
+TEST(KeptResults, TheResultOfAValidationIsNoActivation) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 6; ++i) s.alloc(20 * kMiB, s.setup());
+    uint64_t result = 0;
+    for (int batch = 0; batch < 2; ++batch) {
+      for (int layer = 0; layer < 12; ++layer) s.free(s.alloc(3 * kMiB, s.forward(layer)));
+      const uint64_t logits = s.alloc(90 * kMiB, s.forward(12));
+      s.free(s.alloc(2 * kMiB, s.user(9)));
+      if (result != 0) s.free(result);
+      result = logits;
+    }
+  });
+  EXPECT_EQ(bytes_at(trace, "forward torch/nn/modules/op.py:12", Category::kActivation), 0U);
+}
+
+// Each forward pass copies the weights to every other device, and gives each a part of the batch.
+TEST(KeptResults, CopiesOfDataParallelAreWeightsAndItsPartsAreInput) {
+  const std::string parallel = " torch/nn/parallel/";
+  const Trace trace([&](Story& s, uint32_t) {
+    const std::vector<std::string> outer = {"forward" + parallel + "data_parallel.py:180",
+                                            "_call_impl torch/nn/modules/module.py:1",
+                                            "train train.py:10"};
+    const auto inside = [&](std::vector<std::string> frames) {
+      frames.insert(frames.end(), outer.begin(), outer.end());
+      return s.stack(frames);
+    };
+    const uint32_t copies = inside({"broadcast_coalesced" + parallel + "comm.py:66",
+                                    "replicate" + parallel + "replicate.py:95"});
+    const uint32_t parts = inside(
+        {"to" + parallel + "scatter_gather.py:20", "scatter" + parallel + "data_parallel.py:109"});
+    for (int step = 0; step < 4; ++step) {
+      std::vector<uint64_t> blocks = {s.alloc(6 * kMiB, parts)};
+      for (int i = 0; i < 5; ++i) blocks.push_back(s.alloc(7 * kMiB, copies));
+      for (int i = 0; i < 20; ++i) blocks.push_back(s.alloc(kMiB, s.forward(i)));
+      for (int i = 0; i < 20; ++i) s.free(s.alloc(kMiB, 0));
+      for (const uint64_t block : blocks) s.free(block);
+      s.optimizer_mark();
+    }
+  });
+  const std::string copy = "broadcast_coalesced" + parallel + "comm.py:66";
+  EXPECT_EQ(bytes_at(trace, copy, Category::kParameter), 4 * 35 * kMiB);
+  EXPECT_EQ(bytes_at(trace, "to" + parallel + "scatter_gather.py:20", Category::kInput), 24 * kMiB);
+}
+
+// PyTorch's own function says so, also where the block is freed or was there before.
+TEST(KeptResults, AWorkspaceThatIsNamedIsOne) {
+  const Trace trace([](Story& s, uint32_t) {
+    const uint32_t named = s.stack({"at::cuda::getNewWorkspace() CUDABlasHandlePool.cpp:10",
+                                    "forward torch/nn/modules/op.py:3",
+                                    "_call_impl torch/nn/modules/module.py:1", "run run.py:3"});
+    const uint64_t first = s.alloc(32 * kMiB, named);
+    for (int i = 0; i < 20; ++i) s.free(s.alloc(kMiB, s.forward(i)));
+    s.free(first);
+    s.alloc(4 * kMiB, named);
+  });
+  EXPECT_EQ(bytes_at(trace, "at::cuda::getNewWorkspace() CUDABlasHandlePool.cpp:10",
+                     Category::kWorkspace),
+            36 * kMiB);
+}
+
 // Before the first step a copy is a model, later it may be a checkpoint.
 TEST(KeptResults, ACopyOfAModelBeforeTheFirstStepIsOne) {
   const Trace trace([](Story& s, uint32_t) {

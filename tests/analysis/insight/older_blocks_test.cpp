@@ -198,6 +198,36 @@ TEST(OlderBlocks, ConstructorsOfTheProgramMakeTheModelAndItsStates) {
   EXPECT_EQ(bytes_of(buffer, Category::kParameter), 9 * kMiB);
 }
 
+// An optimizer of the program that replaces weights and states instead of changing them.
+TEST(OlderBlocks, WhatConstructorsMadeIsNoInputIfTheFirstStepReplacesIt) {
+  const Trace trace([](Story& s, uint32_t) {
+    const auto made = [&](const std::string& place) {
+      return s.stack({"__init__ " + place, "train train.py:3"});
+    };
+    const uint32_t replaced = s.stack({"step momentum.py:20", "train train.py:9"});
+    std::vector<uint64_t> held;
+    for (const uint64_t bytes : kWeights) held.push_back(s.alloc(bytes, made("layers.py:7")));
+    for (const uint64_t bytes : kWeights) held.push_back(s.alloc(bytes, made("momentum.py:9")));
+    for (int step = 0; step < 6; ++step) {
+      const uint64_t input = s.alloc(8 * kMiB, s.stack({"train train.py:5"}));
+      const uint64_t result = s.alloc(8 * kMiB, s.forward(1));
+      std::vector<uint64_t> gradients;
+      for (const uint64_t bytes : kWeights) gradients.push_back(s.alloc(bytes, 0));
+      s.free(result);
+      s.free(s.alloc(512, s.stack({"train train.py:7"})));
+      for (size_t i = 0; i < held.size(); ++i) {
+        const uint64_t anew = s.alloc(kWeights[i % std::size(kWeights)], replaced);
+        s.free(held[i]);
+        held[i] = anew;
+      }
+      for (const uint64_t gradient : gradients) s.free(gradient);
+      s.free(input);
+    }
+  });
+  EXPECT_EQ(bytes_at(trace, "__init__ layers.py:7", Category::kParameter), 14 * kMiB);
+  EXPECT_EQ(bytes_at(trace, "__init__ momentum.py:9", Category::kOptimizerState), 14 * kMiB);
+}
+
 // Bytes of states among all blocks that are older than the history.
 uint64_t older_states(const Trace& trace) {
   const ProcessModel& process = trace.model().processes[0];
