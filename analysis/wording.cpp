@@ -88,6 +88,8 @@ std::string_view limit_source_name(LimitSource source) {
       return "card";
     case LimitSource::kDriver:
       return "driver";
+    case LimitSource::kRetries:
+      return "retries";
     case LimitSource::kFraction:
       return "fraction";
     case LimitSource::kUnknown:

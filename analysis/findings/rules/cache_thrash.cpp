@@ -112,7 +112,7 @@ void find_cache_thrash(const Evidence& evidence, std::vector<Finding>& out) {
                        "expandable_segments:True keeps that low",
                        0}
               : Advice{"make_room",
-                       t.is_for_requests()
+                       t.is_for_requests() || d.limit.source == LimitSource::kRetries
                            ? "the allocator empties its cache because the next segment does not "
                              "fit: lower the peak or raise the limit"
                            : "either the next segment does not fit (lower the peak or raise the "

@@ -289,10 +289,14 @@ void find_eval_keeps_graph(const Evidence& evidence, std::vector<Finding>& out) 
     bool few = false;  // operations in a pass: without a graph, variables may keep their results
     for (const uint32_t i : d.categories.kept_without_backward) {
       const Allocation& a = d.model->allocations[i];
-      if (!beside.outputs.contains(i)) without.leave_out_from(a, end_of_use(*d.model, i, uses[i]));
-      few = few || uses[i] == kUsesOfFew;
       kept += a.block_bytes;
       if (a.alive_at(d.model->allocated_peak.event)) at_peak += a.block_bytes;
+      if (a.seeded) {  // of the pass before the recording
+        without.leave_out(a);
+        continue;
+      }
+      if (!beside.outputs.contains(i)) without.leave_out_from(a, end_of_use(*d.model, i, uses[i]));
+      few = few || uses[i] == kUsesOfFew;
       by_stack[a.stack] += a.block_bytes;
     }
     const uint64_t saved = without.saved_bytes();

@@ -50,6 +50,43 @@ MemoryLimit card_limit(const ProcessModel& process, uint64_t card_bytes, uint64_
   return {left, false, LimitSource::kCard};
 }
 
+// The size of the card is in no snapshot, but its fullness may be seen: the allocator returns free
+// segments when the next one does not fit. Then what was reserved before and the next segment are
+// more than ever was reserved, each time, however much was reserved. A program that empties its
+// cache does so at any level.
+MemoryLimit limit_by_retries(const AllocationHistory& model) {
+  constexpr size_t kLeastRetries = 3;
+  size_t retries = 0;
+  uint64_t least = UINT64_MAX;  // that did not fit
+  uint64_t lowest = UINT64_MAX;
+  uint64_t highest = 0;  // reserved before
+  uint64_t reserved = 0;
+  uint64_t before = 0;  // what was reserved when segments began to be returned; 0: they are not
+  for (uint32_t e = 0; e < model.event_count(); ++e) {
+    if (model.change[e] != Change::kShrink && model.change[e] != Change::kGrow) {
+      before = 0;
+      continue;
+    }
+    const uint64_t bytes = model.segment_changes[model.subject[e]].size_bytes;
+    if (model.change[e] == Change::kShrink) {
+      if (before == 0) before = reserved;
+      reserved -= std::min(reserved, bytes);
+      continue;
+    }
+    reserved += bytes;
+    if (before == 0) continue;
+    ++retries;
+    least = std::min(least, before + bytes);
+    lowest = std::min(lowest, before);
+    highest = std::max(highest, before);
+    before = 0;
+  }
+  const uint64_t peak = model.reserved_peak.bytes;
+  const bool varied = highest - std::min(highest, lowest) > peak / 20;
+  if (retries < kLeastRetries || !varied || least <= peak || least > peak + peak / 50) return {};
+  return {peak, true, LimitSource::kRetries};
+}
+
 }  // namespace
 
 MemoryLimit limit_of(const ProcessModel& process, const AllocationHistory& model) {
@@ -69,7 +106,7 @@ MemoryLimit limit_of(const ProcessModel& process, const AllocationHistory& model
     return {reserved + last.device_free_bytes, false, LimitSource::kDriver};
   }
   const Device* device = process.device(model.device);
-  if (device == nullptr || device->total_bytes == 0) return {};
+  if (device == nullptr || device->total_bytes == 0) return limit_by_retries(model);
   const uint64_t used = device_used_peak(process, model.device).bytes;
   return card_limit(process, device->total_bytes, used - std::min(model.reserved_peak.bytes, used));
 }

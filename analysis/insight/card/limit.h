@@ -15,6 +15,7 @@ enum class LimitSource : uint8_t {
   kUnknown,
   kCard,      // the card's size minus what others held; no request failed
   kDriver,    // the driver failed a request: reserved plus free memory at that time
+  kRetries,   // segments were returned again and again, always for one that did not fit beside them
   kFraction,  // the allocator's own limit: set, or a request failed although the card had room
 };
 

@@ -111,6 +111,7 @@ class Categorizer {
     }
     follow_earlier_caches();
     sort_older_blocks(process_, model_, roles_, steps_, known_, use_recorded, out_);
+    take_older_graph();
     std::reverse(out_.kept_without_backward.begin(), out_.kept_without_backward.end());
     if (out_.has_backward) {
       keep_only_graphs(model_, small_graphs_.empty() ? kGraph : kSmallGraph, out_);
@@ -242,6 +243,7 @@ class Categorizer {
       cache_.survey(made_sizes, workspaces_, known_.kept_sizes);
       ServedGraphs graphs = served_graphs(model_, roles_, in_module_, workspaces_);
       served_graphs_ = std::move(graphs.stacks);
+      older_graph_ = std::move(graphs.older);
       out_.graphs_end_with_pass = !graphs.outlive_passes;
     }
     if (out_.has_backward) {
@@ -273,6 +275,17 @@ class Categorizer {
       if (!meets(a, failed)) continue;
       ++failed_with_[a.stack];
       if (is_workspace_size(a.asked_bytes())) ++results_like_workspaces_[a.stack];
+    }
+  }
+
+  // Rows are visited from the last to the first: these come after all others.
+  void take_older_graph() {
+    for (size_t k = older_graph_.size(); k-- > 0;) {
+      const uint32_t i = older_graph_[k];
+      if (out_.confidence[i] == 10) continue;
+      out_.of[i] = Category::kActivation;
+      out_.confidence[i] = 5;
+      out_.kept_without_backward.push_back(i);
     }
   }
 
@@ -734,6 +747,7 @@ class Categorizer {
   std::unordered_set<uint32_t> small_graphs_;   // lines that call models of few operations
   std::unordered_set<uint32_t> queued_;         // stacks of batches that are loaded far ahead
   std::unordered_set<uint32_t> served_graphs_;  // stacks, in a program without a backward pass
+  std::vector<uint32_t> older_graph_;           // rows, of the pass before the history
   uint32_t first_pass_ = kNever;
   uint32_t first_backward_ = kNever;
   uint32_t next_forward_ = kNever;

@@ -26,8 +26,8 @@ struct KnownSizes {
   std::vector<uint32_t> set_up;             // rows: made by constructors of the program, and kept
 };
 
-// Sets the categories of the older blocks and of known.set_up; all others are known. `use_recorded`: keep those that
-// the trace states.
+// Sets the categories of the older blocks and of known.set_up; all others are known.
+// `use_recorded`: keep those that the trace states.
 void sort_older_blocks(const ProcessModel& process, const AllocationHistory& model,
                        const StackRoles& roles, const Steps& steps, const KnownSizes& known,
                        bool use_recorded, Categories& out);

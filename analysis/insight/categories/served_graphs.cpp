@@ -138,12 +138,36 @@ bool is_freed(const AllocationHistory& model, const Pass& pass) {
   });
 }
 
-// A graph that is whole at the end of its pass, and freed afterwards. A function that has returned
-// keeps nothing without a graph: where the lines of a layer have run again, and again, their
-// earlier results are not variables any more.
-std::optional<Kept> graph_at_its_end(const AllocationHistory& model, const Pass& pass) {
+// What a pass keeps to its end, block by block, if the history began with blocks of the same sizes
+// and they were freed: the graph of the pass before, which no backward pass has used.
+std::vector<uint32_t> older_graph(const AllocationHistory& model, const Pass& pass) {
+  const AllocationColumns& all = model.allocations;
+  std::unordered_map<uint64_t, std::vector<uint32_t>> freed;  // rows by size
+  for (uint32_t i = 0; i < all.size() && all.seeded(i); ++i) {
+    if (all.release(i) != kNever) freed[all.block_bytes(i)].push_back(i);
+  }
+  std::vector<uint32_t> rows;
+  size_t kept = 0;
+  for (const uint32_t i : pass.rows) {
+    if (!meets(all[i], all.birth(pass.rows.back()))) continue;
+    ++kept;
+    const auto same = freed.find(all.block_bytes(i));
+    if (same == freed.end() || same->second.empty()) continue;
+    rows.push_back(same->second.back());
+    same->second.pop_back();
+  }
+  if (10 * rows.size() < 9 * kept) return {};
+  std::sort(rows.begin(), rows.end());
+  return rows;
+}
+
+// A graph that is whole at the end of its pass, and freed afterwards, as it was (`replaces`) in the
+// pass before. A function that has returned keeps nothing without a graph: where the lines of a
+// layer have run again, and again, their earlier results are not variables any more.
+std::optional<Kept> graph_at_its_end(const AllocationHistory& model, const Pass& pass,
+                                     bool replaces) {
   std::optional<Kept> kept = graph_at(model, pass, model.allocations.birth(pass.rows.back()));
-  if (!kept || !is_freed(model, pass)) return std::nullopt;
+  if (!kept || !(replaces || is_freed(model, pass))) return std::nullopt;
   std::erase_if(kept->stacks, [](const auto& s) { return s.second.blocks < kLeastLayers; });
   uint64_t of_layers = 0;
   for (const auto& [stack, of_stack] : kept->stacks) of_layers += of_stack.bytes;
@@ -192,19 +216,25 @@ ServedGraphs served_graphs(const AllocationHistory& model, const StackRoles& rol
   const auto line_of = [&](const Pass& pass) -> Line& {
     return lines[roles.caller_of(model.allocations.stack(pass.rows.front()))];
   };
+  ServedGraphs found;
   const std::vector<Pass> passes = passes_of(model, runs, kGraph, false);
+  if (!passes.empty() && model.failures.empty()) found.older = older_graph(model, passes.front());
+  if (!found.older.empty()) {
+    const auto kept = graph_at_its_end(model, passes.front(), true);
+    if (!kept) found.older.clear();
+    line_of(passes.front()).at_end.add(kept);  // for the pass before
+  }
   for (size_t k = 0; k < passes.size(); ++k) {
     const Pass& pass = passes[k];
     Line& line = line_of(pass);
     if (k + kLaterPasses < passes.size()) {
       line.later.add(graph_at(model, pass, passes[k + kLaterPasses].begin));
     }
-    line.at_end.add(graph_at_its_end(model, pass));
+    line.at_end.add(graph_at_its_end(model, pass, k == 0 && !found.older.empty()));
   }
   for (const Pass& pass : passes_of(model, runs, kSmallGraph, true)) {
     line_of(pass).backwards.add(graph_without_layers(model, pass));
   }
-  ServedGraphs found;
   for (const auto& [caller, line] : lines) {
     const bool later = line.later.keeps_graphs();
     found.outlive_passes |= later;
@@ -213,6 +243,7 @@ ServedGraphs served_graphs(const AllocationHistory& model, const StackRoles& rol
                                                         : line.backwards;
     if (graphs.keeps_graphs()) found.stacks.insert(graphs.stacks.begin(), graphs.stacks.end());
   }
+  if (found.stacks.empty()) found.older.clear();
   return found;
 }
 

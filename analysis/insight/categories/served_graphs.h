@@ -16,6 +16,9 @@ struct ServedGraphs {
   // Of the model, whose results most passes keep as a graph; empty: there are no graphs.
   std::unordered_set<uint32_t> stacks;
   bool outlive_passes = false;  // the program keeps results; else they end with their pass
+  // Blocks that are older than the history and were freed in it: the graph of the pass before the
+  // first one, in increasing order.
+  std::vector<uint32_t> older;
 };
 
 // `in_module`: by stack. `workspaces`: by the events of their births.

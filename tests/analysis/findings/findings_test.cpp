@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "analysis/insight/card/limit.h"
 #include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
 #include "tests/support/story.h"
@@ -508,6 +509,31 @@ TEST(Findings, CacheThrashWithoutStacksOfFrees) {
     EXPECT_EQ(advice.action, "make_room");
     EXPECT_NE(advice.detail.find("does not name who"), std::string::npos) << advice.detail;
   }
+}
+
+// The size of the card is not known. Whatever was reserved, segments were returned when the next
+// one would have made it more than ever.
+TEST(Findings, RetriesTellWhereACardIsFull) {
+  const auto limit = [](uint64_t last) {
+    const Trace trace = Trace::on_card(0, [=](Story& s, uint32_t) {
+      const auto cached = [&](uint64_t mib) { s.free(s.alloc(mib * kMiB, s.forward(1))); };
+      const uint64_t held = s.alloc(300 * kMiB, s.forward(2));
+      cached(150);
+      s.empty_cache(0);
+      cached(560);
+      s.empty_cache(0);
+      cached(700);
+      s.free(held);
+      s.empty_cache(0);
+      cached(last);
+    });
+    const ProcessModel& process = trace.model().processes[0];
+    return limit_of(process, process.framework[0]);
+  };
+  EXPECT_EQ(limit(800).source, LimitSource::kRetries);
+  EXPECT_EQ(limit(800).bytes, 1000 * kMiB);
+  EXPECT_TRUE(limit(800).at_least);
+  EXPECT_FALSE(limit(1100).is_known());  // more was reserved than what did not fit before
 }
 
 // One model is dropped, with the cache, before another is loaded in its place.

@@ -316,5 +316,24 @@ TEST(ServedGraphs, GraphsOfRolloutsThatEndWithTheirStep) {
   EXPECT_EQ(run(false).alarms(), Ids{});
 }
 
+// A profile of a single pass. The result before it had a graph of the same blocks, and is replaced.
+TEST(ServedGraphs, AProfileOfOnePassThatReplacesAnOlderGraph) {
+  const auto finding = [](bool replaces) {
+    const Trace trace([=](Story& s, uint32_t) {
+      for (int layer = 0; layer < kLayers; ++layer) {
+        for (int line = 1; line <= 4; ++line) s.alloc(4 * kMiB, s.forward(line, "run run.py:9"));
+        s.free(s.alloc(kMiB, s.forward(5, "run run.py:9")));
+      }
+      for (int i = 0; replaces && i < kLayers * 4; ++i) s.free_older(4 * kMiB);
+    });
+    return trace.finding("eval_keeps_graph");
+  };
+  const Finding f = finding(true);
+  EXPECT_EQ(headline_of(f.frames), "run run.py:9");
+  ASSERT_FALSE(f.advice.empty());
+  EXPECT_GE(f.advice[0].saves_bytes, (kLayers * 4 + 16) * 4 * kMiB);
+  EXPECT_TRUE(finding(false).id.empty());
+}
+
 }  // namespace
 }  // namespace tidemark
