@@ -460,4 +460,21 @@ std::string full_text(const DeviceEvidence& d) {
                                              *left == 1 ? "" : "s"));
 }
 
+size_t calls_of_model(const DeviceEvidence& d) {
+  const AllocationColumns& all = d.model->allocations;
+  size_t runs = 0;  // of forward passes without another allocation in between
+  size_t firsts = 0;
+  std::optional<uint32_t> first;  // stack
+  bool in_pass = false;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all.seeded(i)) continue;
+    const bool forward = d.roles->of(all.stack(i)) == StackRole::kForward;
+    runs += forward && !in_pass ? 1U : 0U;
+    in_pass = forward;
+    if (forward && !first) first = all.stack(i);
+    firsts += forward && first == all.stack(i) ? 1U : 0U;
+  }
+  return std::max(runs, firsts);
+}
+
 }  // namespace tidemark

@@ -11,6 +11,8 @@ namespace tidemark {
 
 // Whether the lowest level per step rises steadily and by an amount that matters.
 bool grows(const DeviceEvidence& d);
+// How often the model was called, as far as other allocations or those of its first line show it.
+size_t calls_of_model(const DeviceEvidence& d);
 // Whether memory ran out after growth of less than that, but of as much as the request that failed.
 bool grows_towards_failure(const DeviceEvidence& d);
 // What was gained in the steps in which memory grows.

@@ -367,9 +367,7 @@ std::optional<TimeGrowth> growth_from(const DeviceEvidence& d, const MinMaxPyram
   return growth_in_lumps(d, span, recurring, parts, least_gain);
 }
 
-}  // namespace
-
-std::optional<TimeGrowth> growth_over_time(const DeviceEvidence& d) {
+std::optional<TimeGrowth> find_growth(const DeviceEvidence& d) {
   constexpr uint32_t kBeginnings[] = {2, 4, 6, 7};  // eighths
   if (d.model == nullptr || (d.steps.count() != 0 && d.categories.has_backward)) {
     return std::nullopt;
@@ -385,6 +383,19 @@ std::optional<TimeGrowth> growth_over_time(const DeviceEvidence& d) {
     if (growth && !growth->left.empty()) return growth;
   }
   return std::nullopt;
+}
+
+// Layer after layer of a single forward pass adds what a graph keeps.
+bool is_of_one_pass(const DeviceEvidence& d, const TimeGrowth& growth) {
+  return !growth.left.empty() && d.roles != nullptr &&
+         d.roles->of(growth.left.front().stack) == StackRole::kForward && calls_of_model(d) == 1;
+}
+
+}  // namespace
+
+std::optional<TimeGrowth> growth_over_time(const DeviceEvidence& d) {
+  std::optional<TimeGrowth> growth = find_growth(d);
+  return growth && is_of_one_pass(d, *growth) ? std::nullopt : growth;
 }
 
 namespace {

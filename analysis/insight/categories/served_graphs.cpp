@@ -113,8 +113,9 @@ struct Kept {
   }
 };
 
-// What of a pass is alive at an event, if that is a graph.
-std::optional<Kept> graph_at(const AllocationHistory& model, const Pass& pass, uint32_t event) {
+// What of a pass is alive at an event, if that is a graph. `any`: it need not be most of the pass.
+std::optional<Kept> graph_at(const AllocationHistory& model, const Pass& pass, uint32_t event,
+                             bool any = false) {
   Kept kept;
   uint64_t all_bytes = 0;
   for (const uint32_t i : pass.rows) {
@@ -123,7 +124,10 @@ std::optional<Kept> graph_at(const AllocationHistory& model, const Pass& pass, u
     if (meets(a, event)) kept.add(a);
   }
   if (kept.blocks < static_cast<size_t>(kGraph.blocks) || kept.stacks.size() < kGraph.stacks ||
-      2 * kept.blocks < pass.rows.size() || 2 * kept.bytes < all_bytes || kept.is_of_two_lines()) {
+      kept.is_of_two_lines()) {
+    return std::nullopt;
+  }
+  if (!any && (2 * kept.blocks < pass.rows.size() || 2 * kept.bytes < all_bytes)) {
     return std::nullopt;
   }
   return kept;
@@ -166,7 +170,8 @@ std::vector<uint32_t> older_graph(const AllocationHistory& model, const Pass& pa
 // layer have run again, and again, their earlier results are not variables any more.
 std::optional<Kept> graph_at_its_end(const AllocationHistory& model, const Pass& pass,
                                      bool replaces) {
-  std::optional<Kept> kept = graph_at(model, pass, model.allocations.birth(pass.rows.back()));
+  std::optional<Kept> kept =
+      graph_at(model, pass, model.allocations.birth(pass.rows.back()), replaces);
   if (!kept || !(replaces || is_freed(model, pass))) return std::nullopt;
   std::erase_if(kept->stacks, [](const auto& s) { return s.second.blocks < kLeastLayers; });
   uint64_t of_layers = 0;

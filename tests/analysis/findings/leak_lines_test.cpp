@@ -32,7 +32,7 @@ TEST(LeakLines, LayersOfASinglePassAreNoRequests) {
     s.alloc(2 * kMiB, s.forward(0));
     for (int layer = 0; layer < 32; ++layer) {
       for (const int line : {1, 1, 2}) s.alloc(8 * kMiB, s.forward(line));
-      s.free(s.alloc(4 * kMiB, s.forward(3)));
+      for (int k = 0; k < 4; ++k) s.free(s.alloc(4 * kMiB, s.forward(3)));
     }
   });
   EXPECT_TRUE(trace.finding("creep").id.empty());

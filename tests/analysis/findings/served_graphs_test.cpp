@@ -322,7 +322,7 @@ TEST(ServedGraphs, AProfileOfOnePassThatReplacesAnOlderGraph) {
     const Trace trace([=](Story& s, uint32_t) {
       for (int layer = 0; layer < kLayers; ++layer) {
         for (int line = 1; line <= 4; ++line) s.alloc(4 * kMiB, s.forward(line, "run run.py:9"));
-        s.free(s.alloc(kMiB, s.forward(5, "run run.py:9")));
+        for (int k = 0; k < 6; ++k) s.free(s.alloc(kMiB, s.forward(5, "run run.py:9")));
       }
       for (int i = 0; replaces && i < kLayers * 4; ++i) s.free_older(4 * kMiB);
     });
