@@ -6,17 +6,30 @@
 #include <string_view>
 #include <utility>
 
+#include "analysis/names/stack_lines.h"
+
 namespace tidemark {
 
 namespace {
 
 using Lines = std::vector<int64_t>;
+using Frames = std::vector<std::string>;
 
 struct Sums {
   uint64_t before = 0;
   uint64_t after = 0;
-  const std::vector<std::string>* before_frames = nullptr;  // null: that run does not have it
-  const std::vector<std::string>* after_frames = nullptr;
+  const Frames* before_frames = nullptr;  // null: that run does not have it
+  const Frames* after_frames = nullptr;
+  bool settled = false;  // both runs have stacks with these lines: it does not move elsewhere
+
+  bool in_both() const { return before_frames != nullptr && after_frames != nullptr; }
+  bool stays() const { return settled || in_both(); }
+  void add(const Sums& other) {
+    before += other.before;
+    after += other.after;
+    if (before_frames == nullptr) before_frames = other.before_frames;
+    if (after_frames == nullptr) after_frames = other.after_frames;
+  }
 };
 
 // Splits "function file:line" before the colon. Line 0: there is none.
@@ -80,7 +93,7 @@ void join_moved(Group& group) {
   std::vector<Group::iterator> gone;
   std::vector<Group::iterator> fresh;
   for (auto it = group.begin(); it != group.end(); ++it) {
-    if (it->second.before_frames != nullptr && it->second.after_frames != nullptr) {
+    if (it->second.stays()) {
       join_nearest(group, gone, fresh);
       gone.clear();
       fresh.clear();
@@ -90,6 +103,111 @@ void join_moved(Group& group) {
   }
   join_nearest(group, gone, fresh);
 }
+
+// How alike two stacks must be. What is left over is tried again with the next one.
+enum class Likeness {
+  kAllFrames,     // functions and files of all frames
+  kPythonFrames,  // of Python's frames, and the operation: the native frames between may differ
+  kHeadline,      // the user's line, and what it calls: its callers may differ
+};
+
+using FileNames = std::map<std::string, std::string, std::less<>>;  // before -> after
+
+class KeyMaker {
+ public:
+  explicit KeyMaker(const std::vector<RenamedFile>& renamed) {
+    for (const RenamedFile& file : renamed) names_[file.before] = file.after;
+  }
+
+  std::pair<std::string, Lines> key(const Frames& frames, bool after, Likeness likeness) const {
+    std::pair<std::string, Lines> key;
+    if (likeness == Likeness::kHeadline) {
+      add(headline_of(frames), after, key);
+      key.first += function_called_at(frames) + '\n';
+    } else {
+      for (const std::string& frame : frames) {
+        if (likeness == Likeness::kAllFrames || is_python(frame)) add(frame, after, key);
+      }
+    }
+    if (likeness != Likeness::kAllFrames) key.first += without_line(inner_line_of(frames)).first;
+    return key;
+  }
+
+ private:
+  static bool is_python(std::string_view frame) { return !function_and_file(frame).second.empty(); }
+
+  void add(std::string_view frame, bool after, std::pair<std::string, Lines>& key) const {
+    const auto [text, line] = without_line(frame);
+    const std::string_view file = function_and_file(frame).second;
+    const auto renamed = after ? names_.end() : names_.find(file);
+    if (renamed == names_.end()) {
+      key.first.append(text);
+    } else {
+      key.first.append(text.substr(0, text.size() - file.size())).append(renamed->second);
+    }
+    key.first.push_back('\n');
+    key.second.push_back(line);
+  }
+
+  FileNames names_;
+};
+
+// The stacks of both runs, paired by one likeness after the other.
+class Pairing {
+ public:
+  Pairing(const KeyMaker& keys, std::vector<Sums> stacks) : keys_(keys), open_(std::move(stacks)) {}
+
+  void pair_by(Likeness likeness) {
+    if (!has_open(&Sums::before_frames) || !has_open(&Sums::after_frames)) return;
+    std::map<std::string, Group> groups;
+    std::map<std::pair<std::string, Lines>, Lines> moved;  // where the pairs went
+    for (const Sums& s : done_) {
+      if (s.in_both()) settle(s, likeness, groups, moved);
+    }
+    for (const Sums& s : open_) place(s, likeness, groups, moved);
+    open_.clear();
+    for (auto& [key, group] : groups) {
+      join_moved(group);
+      for (const auto& [lines, sums] : group) {
+        if (sums.before_frames == nullptr && sums.after_frames == nullptr) continue;
+        (sums.stays() ? done_ : open_).push_back(sums);
+      }
+    }
+  }
+
+  std::vector<Sums> all() && {
+    done_.insert(done_.end(), open_.begin(), open_.end());
+    return std::move(done_);
+  }
+
+ private:
+  using Moves = std::map<std::pair<std::string, Lines>, Lines>;
+
+  bool has_open(const Frames* Sums::*frames) const {
+    return std::any_of(open_.begin(), open_.end(),
+                       [&](const Sums& s) { return s.*frames != nullptr; });
+  }
+
+  void settle(const Sums& s, Likeness likeness, std::map<std::string, Group>& groups,
+              Moves& moved) const {
+    const auto now = keys_.key(*s.after_frames, true, likeness);
+    groups[now.first][now.second].settled = true;
+    auto old = keys_.key(*s.before_frames, false, likeness);
+    if (old.first == now.first) moved.try_emplace(std::move(old), now.second);
+  }
+
+  void place(const Sums& s, Likeness likeness, std::map<std::string, Group>& groups,
+             const Moves& moved) const {
+    const bool after = s.after_frames != nullptr;
+    auto key = keys_.key(after ? *s.after_frames : *s.before_frames, after, likeness);
+    if (const auto to = moved.find(key); !after && to != moved.end()) key.second = to->second;
+    groups[key.first][key.second].add(s);
+  }
+
+  const KeyMaker& keys_;
+  std::vector<Sums> open_;  // only one of the runs has them, so far
+  std::vector<Sums> done_;
+};
 
 }  // namespace
 
@@ -106,38 +224,25 @@ std::vector<RenamedFile> StackPairs::renamed() const {
 }
 
 std::vector<PairedStack> StackPairs::pair() const {
-  std::map<std::string, std::string, std::less<>> names;  // of files, before -> after
-  for (RenamedFile& file : renamed()) names[std::move(file.before)] = std::move(file.after);
-  std::map<std::string, Group> groups;
+  std::vector<Sums> stacks;
   for (const Entry& entry : entries_) {
-    std::string key;
-    Lines lines;
-    for (const std::string& frame : entry.frames) {
-      const auto [text, line] = without_line(frame);
-      const std::string_view file = function_and_file(frame).second;
-      const auto renamed = entry.after ? names.end() : names.find(file);
-      if (renamed == names.end()) {
-        key.append(text);
-      } else {
-        key.append(text.substr(0, text.size() - file.size())).append(renamed->second);
-      }
-      key.push_back('\n');
-      lines.push_back(line);
-    }
-    Sums& sums = groups[std::move(key)][std::move(lines)];
-    (entry.after ? sums.after : sums.before) += entry.bytes;
+    Sums& sums = stacks.emplace_back();
+    (entry.after ? sums.after : sums.before) = entry.bytes;
     (entry.after ? sums.after_frames : sums.before_frames) = &entry.frames;
   }
+  const KeyMaker keys(renamed());
+  Pairing pairing(keys, std::move(stacks));
+  for (const Likeness likeness :
+       {Likeness::kAllFrames, Likeness::kPythonFrames, Likeness::kHeadline}) {
+    pairing.pair_by(likeness);
+  }
   std::vector<PairedStack> pairs;
-  for (auto& [key, group] : groups) {
-    join_moved(group);
-    for (const auto& [lines, sums] : group) {
-      const auto* const before = sums.before_frames;
-      const auto* const after = sums.after_frames;
-      PairedStack pair{after != nullptr ? *after : *before, {}, sums.before, sums.after};
-      if (before != nullptr && *before != pair.frames) pair.before_frames = *before;
-      pairs.push_back(std::move(pair));
-    }
+  for (const Sums& sums : std::move(pairing).all()) {
+    const Frames* const before = sums.before_frames;
+    const Frames* const after = sums.after_frames;
+    PairedStack pair{after != nullptr ? *after : *before, {}, sums.before, sums.after};
+    if (before != nullptr && *before != pair.frames) pair.before_frames = *before;
+    pairs.push_back(std::move(pair));
   }
   return pairs;
 }

@@ -1,7 +1,9 @@
 // Stacks of two runs paired: those that both runs have; the others by function and file of every
 // frame and, where several stacks have the same, by the nearest lines, without passing a line that
 // both have. So an edit that moves lines changes nothing else, nor does a copy of the program under
-// another name.
+// another name. What is then left of both runs is paired in the same way by the frames of Python
+// and the operation, and at last by the user's line and what it calls: another build of PyTorch or
+// autocast puts other native frames in between, and the callers may have changed.
 #pragma once
 
 #include <cstdint>

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 
 #include "analysis/names/stack_lines.h"
@@ -121,12 +122,23 @@ class TextDiff {
     return now + " (was " + before.substr(colon) + ")";
   }
 
-  // What one of a stack's frames was before; empty if that is not known. Paired stacks have the
-  // same functions.
+  static std::vector<std::string> python_frames(const std::vector<std::string>& frames) {
+    std::vector<std::string> python;
+    std::copy_if(frames.begin(), frames.end(), std::back_inserter(python),
+                 [](const std::string& f) { return f.find(".py:") != std::string::npos; });
+    return python;
+  }
+
+  // What one of a stack's lines of Python was before; empty if that is not known. Paired stacks may
+  // differ in their native frames and in their callers.
   static std::string earlier(const DiffLine& l, const std::string& frame) {
-    const auto at =
-        static_cast<size_t>(std::find(l.frames.begin(), l.frames.end(), frame) - l.frames.begin());
-    return at < l.before_frames.size() ? l.before_frames[at] : "";
+    const std::vector<std::string> now = python_frames(l.frames);
+    const std::vector<std::string> before = python_frames(l.before_frames);
+    if (now.size() != before.size()) return "";
+    const auto at = static_cast<size_t>(std::find(now.begin(), now.end(), frame) - now.begin());
+    if (at == now.size()) return "";
+    const auto function = [](const std::string& f) { return f.substr(0, f.find(' ')); };
+    return function(before[at]) == function(frame) ? before[at] : "";
   }
 
   // Stacks by their most useful line. Where several share it, the innermost line is added, and then

@@ -1,0 +1,84 @@
+#include "analysis/report/stack_pairs.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace tidemark {
+namespace {
+
+using Frames = std::vector<std::string>;
+
+std::string text(const StackPairs& pairs) {
+  std::vector<std::string> lines;
+  for (const PairedStack& p : pairs.pair()) {
+    const auto place = [](const Frames& frames) {
+      const auto own = std::find_if(frames.begin(), frames.end(), [](const std::string& frame) {
+        return frame.find(".py:") != std::string::npos;
+      });
+      return own == frames.end() ? frames.back() : *own;
+    };
+    std::string line = place(p.frames) + " " + std::to_string(p.before_bytes) + "->" +
+                       std::to_string(p.after_bytes);
+    if (!p.before_frames.empty() && place(p.before_frames) != place(p.frames)) {
+      line += " was " + place(p.before_frames);
+    }
+    lines.push_back(line);
+  }
+  std::sort(lines.begin(), lines.end());
+  std::string all;
+  for (const std::string& line : lines) all += line + "\n";
+  return all;
+}
+
+const std::string kExp = "at::_ops::exp::call(at::Tensor const&) ??:0";
+const std::string kCat = "at::_ops::cat::call(at::Tensor const&) ??:0";
+const std::string kAutocast = "at::autocast::wrap(at::Tensor const&) ??:0";
+
+TEST(StackPairs, OtherNativeFramesAndAMovedCallerAreTheSameLine) {
+  StackPairs pairs;
+  pairs.add_before({kExp, "softmax net.py:138", "main train.py:222"}, 256);
+  pairs.add_after({kExp, kAutocast, "softmax net.py:138", "main train.py:224"}, 256);
+  EXPECT_EQ(text(pairs), "softmax net.py:138 256->256\n");
+}
+
+TEST(StackPairs, StacksOfOneLineThroughOtherNativeFramesAreAddedUp) {
+  StackPairs pairs;
+  pairs.add_before({kExp, "softmax net.py:138", "main train.py:222"}, 256);
+  pairs.add_after({kExp, kAutocast, "softmax net.py:138", "main train.py:224"}, 100);
+  pairs.add_after({kAutocast, kExp, "softmax net.py:138", "main train.py:224"}, 30);
+  EXPECT_EQ(text(pairs), "softmax net.py:138 256->130\n");
+}
+
+TEST(StackPairs, ALineWithOtherCallersMovesWithWhatItCalls) {
+  StackPairs pairs;
+  pairs.add_before({kCat, "f net.py:95", "old_step train.py:7"}, 28);
+  pairs.add_before({kExp, "f net.py:92", "old_step train.py:7"}, 11);
+  pairs.add_after({kCat, "f net.py:87", "new_step train.py:7"}, 28);
+  pairs.add_after({kExp, "f net.py:85", "new_step train.py:7"}, 11);
+  EXPECT_EQ(text(pairs),
+            "f net.py:85 11->11 was f net.py:92\nf net.py:87 28->28 was f net.py:95\n");
+}
+
+TEST(StackPairs, AStackAtALineThatBothHaveIsNotPairedWithAnotherLine) {
+  StackPairs pairs;
+  pairs.add_before({kExp, "f net.py:10", "main train.py:7"}, 5);
+  pairs.add_before({kExp, kAutocast, "f net.py:10", "main train.py:7"}, 3);
+  pairs.add_after({kExp, "f net.py:10", "main train.py:7"}, 5);
+  pairs.add_after({kExp, "f net.py:30", "main train.py:7"}, 4);
+  EXPECT_EQ(text(pairs), "f net.py:10 3->0\nf net.py:10 5->5\nf net.py:30 0->4\n");
+}
+
+TEST(StackPairs, WhatMovedWithItsLineIsPairedWithTheOthersOfThatLine) {
+  StackPairs pairs;
+  pairs.add_before({kExp, "f net.py:10", "main train.py:7"}, 5);
+  pairs.add_before({kExp, kAutocast, "f net.py:10", "main train.py:7"}, 3);
+  pairs.add_after({kExp, "f net.py:12", "main train.py:7"}, 5);
+  pairs.add_after({kAutocast, kExp, "f net.py:12", "main train.py:7"}, 4);
+  EXPECT_EQ(text(pairs), "f net.py:12 3->4 was f net.py:10\nf net.py:12 5->5 was f net.py:10\n");
+}
+
+}  // namespace
+}  // namespace tidemark
