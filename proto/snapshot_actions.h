@@ -22,6 +22,11 @@ inline constexpr std::array<std::string_view, 10> kSnapshotActions = {"",
                                                                       "snapshot"};
 static_assert(kSnapshotActions.size() == static_cast<size_t>(FrameworkAction::kSnapshot) + 1);
 
+// What an import notes (HealthKind::kSourceMissing) about a snapshot whose entries have no times.
+// An export knows by it that the times of the trace are only an order.
+inline constexpr std::string_view kNoTimes =
+    "this snapshot has no times (torch before 2.2): its entries are shown 1 us apart";
+
 // Frames of a capture that torch does not have: tidemark writes them with these file names, and
 // knows them by these again.
 inline constexpr std::string_view kAutogradFile = "<autograd>";  // a node of autograd's graph

@@ -461,10 +461,7 @@ class SnapshotImporter {
       write_note(HealthKind::kInputSkipped, 0,
                  fmt::format("the snapshot's key \"{}\" is unknown and was skipped", key));
     }
-    if (times_missing_) {
-      write_note(HealthKind::kSourceMissing, 0,
-                 "this snapshot has no times (torch before 2.2): its entries are shown 1 us apart");
-    }
+    if (times_missing_) write_note(HealthKind::kSourceMissing, 0, kNoTimes);
   }
 
   void write_note(HealthKind kind, uint64_t value, std::string_view text) {

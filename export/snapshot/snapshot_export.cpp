@@ -42,6 +42,7 @@ class SnapshotWriter {
 
   Result<ExportSummary> run() {
     read_pools();
+    has_times_ = recorded_times();
     pickle_.begin_dict();
     pickle_.key("segments");
     write_segments();
@@ -62,6 +63,13 @@ class SnapshotWriter {
     BlockDecoder decoder(*process_.reader);
     for_each_block<Pool>(*process_.reader, decoder, process_.id, [&](auto rows, const BlockRef&) {
       for (const Pool& pool : rows) pools_[pool.id] = {pool.first, pool.second};
+    });
+  }
+
+  bool recorded_times() const {
+    const auto& health = process_.model->health;
+    return std::none_of(health.begin(), health.end(), [this](const Health& h) {
+      return h.kind == HealthKind::kSourceMissing && names_.string(h.detail) == kNoTimes;
     });
   }
 
@@ -181,7 +189,7 @@ class SnapshotWriter {
                  event.address);
     put_unsigned("size", event.size_bytes);
     put_unsigned("stream", event.stream);
-    put("time_us", event.time_ns / 1000);
+    if (has_times_) put("time_us", event.time_ns / 1000);
     if (event.pool != 0) {  // torch 2.12 and later; without the key it is the default pool
       pickle_.key("pool_id");
       write_pool(event.pool);
@@ -421,6 +429,7 @@ class SnapshotWriter {
   std::unordered_map<uint32_t, uint32_t> frames_;
   std::unordered_map<uint32_t, uint32_t> forward_stacks_;
   int64_t devices_ = 0;
+  bool has_times_ = true;
   ExportSummary summary_;
 };
 

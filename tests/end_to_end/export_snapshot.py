@@ -33,6 +33,24 @@ KNOWN_OPCODES = {
     "SHORT_BINUNICODE", "BINUNICODE", "MEMOIZE", "BINGET", "LONG_BINGET"}
 
 
+def small_snapshot(**entry):
+    """One block that is allocated in a segment of 2 MiB."""
+    address = 1 << 40
+    segment = {"device": 0, "address": address, "total_size": 2 << 20, "allocated_size": 512,
+               "active_size": 512, "requested_size": 500, "stream": 0, "segment_type": "small",
+               "segment_pool_id": (0, 0), "is_expandable": False, "frames": [],
+               "blocks": [{"address": address, "size": 512, "requested_size": 500,
+                           "state": "active_allocated", "frames": []},
+                          {"address": address + 512, "size": (2 << 20) - 512, "requested_size": 0,
+                           "state": "inactive", "frames": []}]}
+    entry = {"addr": address, "stream": 0, "compile_context": "N/A", "user_metadata": "",
+             "frames": [], **entry}
+    return {"segments": [segment],
+            "device_traces": [[{"action": "segment_alloc", **entry, "size": 2 << 20},
+                               {"action": "alloc", **entry, "size": 500}]],
+            "allocator_settings": {}, "external_annotations": []}
+
+
 def load(path):
     with open(path, "rb") as file:
         return pickle.load(file)
@@ -107,6 +125,19 @@ class RoundTrip(unittest.TestCase):
         for key in strange:
             self.assertEqual(again[key], strange[key], key)
 
+
+    def test_entries_without_times(self):  # torch before 2.2
+        path = os.path.join(self.directory.name, "old.pickle")
+        with open(path, "wb") as file:
+            pickle.dump(small_snapshot(), file, protocol=4)
+        TOOL.export(path, "snapshot", self.output)
+        for entry in load(self.output)["device_traces"][0]:
+            self.assertNotIn("time_us", entry)
+        self.assertIn("this snapshot has no times", TOOL.run("report", self.output).stdout)
+        trace = os.path.join(self.directory.name, "old.tmk")
+        self.assertEqual(TOOL.run("import", path, "-o", trace).returncode, 0)
+        TOOL.export(trace, "snapshot", self.output)
+        self.assertNotIn("time_us", load(self.output)["device_traces"][0][0])
 
     def test_what_tidemark_does_not_know_is_left_out_and_named(self):
         segment = {"device": 2, "address": 1 << 40, "total_size": 2 << 20, "allocated_size": 512,
