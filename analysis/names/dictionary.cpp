@@ -78,14 +78,25 @@ Dictionary Dictionary::load(const TraceReader& reader, BlockDecoder& decoder, ui
   }
   d.find_plain_stacks();
   d.name_roots();
-  // Paths of Windows read like all others.
-  for (const Frame& frame : d.frames_) {
-    if (frame.file >= d.strings_.size()) continue;
-    const auto path =
-        d.text_bytes_.begin() + static_cast<std::ptrdiff_t>(d.strings_[frame.file].offset);
-    std::replace(path, path + d.strings_[frame.file].size, '\\', '/');
-  }
+  d.make_paths_alike();
   return d;
+}
+
+// Paths of Windows read like all others.
+void Dictionary::make_paths_alike() {
+  for (const Frame& frame : frames_) {
+    const std::string_view recorded = string(frame.file);
+    if (recorded.find('\\') == std::string_view::npos) continue;
+    windows_paths_.try_emplace(frame.file, recorded);
+    const auto path =
+        text_bytes_.begin() + static_cast<std::ptrdiff_t>(strings_[frame.file].offset);
+    std::replace(path, path + strings_[frame.file].size, '\\', '/');
+  }
+}
+
+std::string_view Dictionary::recorded_file(const Frame& frame) const {
+  const auto windows = windows_paths_.find(frame.file);
+  return windows != windows_paths_.end() ? windows->second : string(frame.file);
 }
 
 std::string_view Dictionary::string(uint32_t id) const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "proto/read/block_decoder.h"
@@ -17,6 +18,8 @@ class Dictionary {
 
   std::string_view string(uint32_t id) const;
   const Frame& frame(uint32_t id) const;
+  // The file of a frame as it was recorded: string() has '/' in paths of Windows.
+  std::string_view recorded_file(const Frame& frame) const;
 
   // Frame ids of a stack, innermost first.
   std::vector<uint32_t> frames_of(uint32_t stack) const;
@@ -45,6 +48,7 @@ class Dictionary {
 
  private:
   void find_plain_stacks();
+  void make_paths_alike();
   void name_roots();
 
   struct Text {
@@ -58,8 +62,9 @@ class Dictionary {
   std::vector<Stack> stacks_;
   std::vector<Module> modules_;
   std::vector<NnModule> nn_modules_;
-  std::vector<uint32_t> plain_stacks_;  // by stack; empty: they all are
-  bool several_roots_ = false;          // have children
+  std::unordered_map<uint32_t, std::string> windows_paths_;  // as recorded
+  std::vector<uint32_t> plain_stacks_;                       // by stack; empty: they all are
+  bool several_roots_ = false;                               // have children
   uint64_t dropped_ = 0;
 };
 

@@ -255,7 +255,7 @@ class SnapshotWriter {
     pickle_.key("filename");
     pickle_.text(frame.kind == FrameKind::kAutograd ? kAutogradFile
                  : frame.kind == FrameKind::kThread ? kThreadFile
-                                                    : names_.string(frame.file));
+                                                    : names_.recorded_file(frame));
     put("line", frame.line);
     write_details(names_.string(frame.detail));
     pickle_.end_dict();
