@@ -50,7 +50,7 @@ std::string_view backward_node(std::string_view frame) {
 std::string operation_of(const std::vector<std::string>& frames) {
   std::string operation;
   for (const std::string& frame : frames) {
-    if (contains(frame, ".py:") || !backward_node(frame).empty()) break;
+    if (is_python_line(frame) || !backward_node(frame).empty()) break;
     if (takes_workspace(frame)) return "cuBLAS's workspace";
     const std::string_view name = between(frame, "at::_ops::", "::");
     if (!name.empty()) operation = "aten::" + std::string(name);
@@ -59,6 +59,10 @@ std::string operation_of(const std::vector<std::string>& frames) {
 }
 
 }  // namespace
+
+bool is_python_line(std::string_view frame) {
+  return contains(frame, ".py:");
+}
 
 bool is_users_code(std::string_view frame) {
   return !is_library(frame);

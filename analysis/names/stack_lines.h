@@ -7,6 +7,8 @@
 
 namespace tidemark {
 
+bool is_python_line(std::string_view frame);
+
 // Frames in installed packages, and native frames, are not.
 bool is_users_code(std::string_view frame);
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "analysis/history/memory_state.h"
+#include "analysis/names/stack_lines.h"
 #include "proto/base/hash.h"
 
 namespace tidemark {
@@ -136,12 +137,29 @@ std::vector<StackExcess> stack_excess(const Loaded& high, const Loaded& typical)
   return all;
 }
 
-// Frames that no other rank has in any stack. Nothing is known of what a rank without stacks runs:
-// then there is no answer.
+// Whether a frame tells what the program runs. Of a stack of Python, native frames and those of
+// PyTorch do not: autocast, or another build, puts others between the same lines.
+bool tells_lines(const std::string& frame, bool of_python) {
+  if (!of_python) return true;
+  return is_python_line(frame) && frame.find("-packages/torch/") == std::string::npos;
+}
+
+std::vector<std::string> program_lines(const std::vector<std::string>& frames) {
+  const bool of_python = std::any_of(frames.begin(), frames.end(), is_python_line);
+  std::vector<std::string> lines;
+  std::copy_if(frames.begin(), frames.end(), std::back_inserter(lines),
+               [&](const std::string& frame) { return tells_lines(frame, of_python); });
+  return lines;
+}
+
+// Lines that no other rank has in any stack of its whole run. Nothing is known of what a rank
+// without stacks runs: then there is no answer.
 void find_own_frames(RankSource& source, int64_t rank, std::vector<StackExcess>& stacks) {
   if (stacks.empty()) return;
   std::unordered_set<std::string> own;
-  for (const StackExcess& s : stacks) own.insert(s.frames.begin(), s.frames.end());
+  for (const StackExcess& s : stacks) {
+    for (std::string& line : program_lines(s.frames)) own.insert(std::move(line));
+  }
   std::set<std::shared_ptr<const FrameHashes>> seen;  // most ranks run the same program
   for (size_t i = 0; i < source.digests().size(); ++i) {
     const RankDigest& other = source.digests()[i];
@@ -154,8 +172,8 @@ void find_own_frames(RankSource& source, int64_t rank, std::vector<StackExcess>&
     });
   }
   for (StackExcess& s : stacks) {
-    std::copy_if(s.frames.begin(), s.frames.end(), std::back_inserter(s.own_frames),
-                 [&](const std::string& frame) { return own.contains(frame); });
+    s.own_frames = program_lines(s.frames);
+    std::erase_if(s.own_frames, [&](const std::string& line) { return !own.contains(line); });
   }
 }
 

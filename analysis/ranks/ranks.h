@@ -31,7 +31,7 @@ struct OwnerExcess {
 
 struct StackExcess {
   std::vector<std::string> frames;      // innermost first
-  std::vector<std::string> own_frames;  // those of them that no other rank recorded
+  std::vector<std::string> own_frames;  // lines of them that no other rank recorded at any time
   uint64_t bytes = 0;
   uint64_t typical_bytes = 0;
   uint64_t blocks = 0;

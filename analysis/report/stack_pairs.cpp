@@ -126,7 +126,7 @@ class KeyMaker {
       key.first += function_called_at(frames) + '\n';
     } else {
       for (const std::string& frame : frames) {
-        if (likeness == Likeness::kAllFrames || is_python(frame)) add(frame, after, key);
+        if (likeness == Likeness::kAllFrames || is_python_line(frame)) add(frame, after, key);
       }
     }
     if (likeness != Likeness::kAllFrames) key.first += without_line(inner_line_of(frames)).first;
@@ -134,8 +134,6 @@ class KeyMaker {
   }
 
  private:
-  static bool is_python(std::string_view frame) { return !function_and_file(frame).second.empty(); }
-
   void add(std::string_view frame, bool after, std::pair<std::string, Lines>& key) const {
     const auto [text, line] = without_line(frame);
     const std::string_view file = function_and_file(frame).second;

@@ -755,6 +755,27 @@ TEST(Findings, OnlyTheLineThatNoOtherRankRunsIsItsOwn) {
   EXPECT_EQ(advice(true).find("the same lines hold more"), 0u) << advice(true);
 }
 
+// The ranks are in other phases at their peaks, and one of them computes in 16 bits.
+TEST(Findings, NativeFramesOfOneRankAreNoLinesOfItsOwn) {
+  const Trace trace(
+      [](Story& s, uint32_t rank) {
+        Training t(s, {});
+        for (int i = 0; i < 6; ++i) t.step();
+        const std::string line = "softmax net.py:6";
+        if (rank == 0) {
+          s.alloc(400 * kMiB,
+                  s.stack({"at::_ops::exp::call ops.cpp:1", "at::autocast::wrap autocast.cpp:1",
+                           line, "main train.py:1"}));
+        } else {
+          s.free(
+              s.alloc(kMiB, s.stack({"at::_ops::exp::call ops.cpp:1", line, "main train.py:1"})));
+        }
+      },
+      3, true);
+  const Finding f = trace.finding("rank_imbalance");
+  EXPECT_EQ(f.advice.at(0).action, "balance_ranks") << f.advice.at(0).detail;
+}
+
 TEST(Findings, RankWithMoreData) {
   const Trace trace(
       [](Story& s, uint32_t rank) {
