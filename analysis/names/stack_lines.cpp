@@ -23,9 +23,9 @@ bool is_library(std::string_view frame) {
 bool is_plumbing(std::string_view frame) {
   for (const std::string_view part :
        {"libcudart.so", "libcuda.so", "libcupti.so", "torch::unwind::", "torch::CapturedTraceback",
-        "::gather", "CUDACachingAllocator", "at::detail::empty", "at::native::empty",
-        "c10::impl::wrap_kernel", "wrapper_CUDA__empty", "at::TensorBase at::", "empty_strided",
-        "empty_memory_format"}) {
+        "::gather", "CUDACachingAllocator", "c10::StorageImpl", "at::detail::empty",
+        "at::native::empty", "c10::impl::wrap_kernel", "wrapper_CUDA__empty",
+        "at::TensorBase at::", "empty_strided", "empty_memory_format"}) {
     if (contains(frame, part)) return true;
   }
   return false;
@@ -73,6 +73,19 @@ std::string inner_line_of(const std::vector<std::string>& frames) {
   if (shown == nullptr) return "";
   const std::string operation = operation_of(frames);
   return operation.empty() || contains(*shown, ".py:") ? *shown : operation;
+}
+
+std::vector<std::string> lines_to_show(const std::vector<std::string>& frames) {
+  std::vector<std::string> lines;
+  std::copy_if(frames.begin(), frames.end(), std::back_inserter(lines), is_python_line);
+  if (lines.empty()) {
+    lines.assign(std::find_if_not(frames.begin(), frames.end(), is_plumbing), frames.end());
+    return lines.empty() ? frames : lines;
+  }
+  if (std::string inner = inner_line_of(frames); inner != lines.front()) {
+    lines.insert(lines.begin(), std::move(inner));
+  }
+  return lines;
 }
 
 const std::string* innermost_worth_showing(const std::vector<std::string>& frames) {

@@ -37,6 +37,10 @@ std::string function_called_at(const std::vector<std::string>& frames);
 // frame that is not the allocator's; empty without frames.
 std::string inner_line_of(const std::vector<std::string>& frames);
 
+// A stack in short, innermost first: the operation and the lines of Python; without any, the frames
+// from the innermost one that is not the allocator's.
+std::vector<std::string> lines_to_show(const std::vector<std::string>& frames);
+
 // The innermost frame that is not the allocator's; null when there are no frames.
 const std::string* innermost_worth_showing(const std::vector<std::string>& frames);
 

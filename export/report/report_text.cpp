@@ -496,11 +496,12 @@ class TextReport : StyledLines {
 
   void stack(const std::vector<std::string>& frames, size_t indent) {
     constexpr size_t kLines = 8;
-    for (size_t i = 0; i < std::min(kLines, frames.size()); ++i) {
-      line(dim(fmt::format("{:>{}}{}", "", indent, clipped(frames[i], indent))));
+    const std::vector<std::string> lines = lines_to_show(frames);
+    for (size_t i = 0; i < std::min(kLines, lines.size()); ++i) {
+      line(dim(fmt::format("{:>{}}{}", "", indent, clipped(lines[i], indent))));
     }
-    if (frames.size() > kLines) {
-      line(dim(fmt::format("{:>{}}... {} more", "", indent, frames.size() - kLines)));
+    if (lines.size() > kLines) {
+      line(dim(fmt::format("{:>{}}... {} more", "", indent, lines.size() - kLines)));
     }
   }
 

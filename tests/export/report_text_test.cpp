@@ -6,6 +6,7 @@
 #include "analysis/report/diff.h"
 #include "export/report/diff_text.h"
 #include "export/report/kernel_bursts.h"
+#include "export/report/report_wording.h"
 
 namespace tidemark {
 namespace {
@@ -47,6 +48,30 @@ TEST(ReportText, DiffsNameNewNotes) {
   const std::string text = diff_as_text(*compare(before, after), {});
   EXPECT_FALSE(has(text, "new notes")) << text;
   EXPECT_TRUE(has(text, "findings gone: creep")) << text;
+}
+
+// All of its first frames may be the allocator's.
+TEST(ReportText, OutOfMemoryShowsTheProgramsLines) {
+  Report report;
+  DeviceReport& d = report.ranks.emplace_back().devices.emplace_back();
+  d.events = 1;
+  d.has_framework = true;
+  OomReport& oom = d.ooms.emplace_back();
+  d.oom_count = 1;
+  oom.frames = {"torch::unwind::unwind() ??", "torch::CapturedTraceback::gather(bool) ??"};
+  oom.frames.resize(20, "c10::cuda::CUDACachingAllocator::malloc() ??");
+  oom.frames.insert(oom.frames.end(),
+                    {"at::_ops::relu::call(at::Tensor const&) ??", "_PyEval_EvalFrameDefault ??",
+                     "update models.py:181", "_PyEval_EvalFrameDefault ??", "main train.py:7"});
+  const std::string python = report_as_text(report, {});
+  EXPECT_TRUE(has(python, "    aten::relu\n    update models.py:181\n    main train.py:7\n"))
+      << python;
+  EXPECT_FALSE(has(python, "unwind")) << python;
+  oom.frames = {"torch::unwind::unwind() ??", "c10::StorageImpl::StorageImpl() ??",
+                "run() app.cpp"};
+  const std::string native = report_as_text(report, {});
+  EXPECT_TRUE(has(native, "    run() app.cpp\n")) << native;
+  EXPECT_FALSE(has(native, "unwind")) << native;
 }
 
 TEST(ReportText, NearlyAllKernelsAreNotBursts) {
