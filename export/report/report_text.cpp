@@ -263,7 +263,7 @@ class TextReport : StyledLines {
 
   void peak(const NamedPeak& p, bool has_time) {
     has_time = has_time && p.peak.bytes != 0;  // zero is not reached at some instant
-    const std::string when = has_time ? fmt::format("at {:<13}", since_start(p.peak.time_ns)) : "";
+    const std::string when = has_time ? fmt::format("at {:<12} ", since_start(p.peak.time_ns)) : "";
     line(styled("  {:<15} {:>11}   {}{}", p.name, size_text(p.peak.bytes), when,
                 dim(fmt::format("{} bytes{}", grouped(p.peak.bytes), p.note))));
   }
@@ -297,7 +297,7 @@ class TextReport : StyledLines {
     const Fragmentation& f = d.fragmentation;
     if (f.holes == 0) return;
     const std::string when =
-        d.state_only ? "" : fmt::format("at {:<13}", holes_time_text(d, report_.start_ns));
+        d.state_only ? "" : fmt::format("at {:<12} ", holes_time_text(d, report_.start_ns));
     const std::string which =
         d.fragmentation_at.empty() ? "" : fmt::format(" ({})", d.fragmentation_at);
     line(fmt::format("  {:<15} {:>11}   {}in {}, largest {}{}", "cached, free",

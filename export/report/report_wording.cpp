@@ -18,15 +18,26 @@ std::string offset_text(int64_t ns) {
   return (ns < 0 ? "" : "+") + duration_text(ns);
 }
 
+// To the microsecond, in the units of offset_text().
+static std::string exact_offset_text(int64_t ns) {
+  const int64_t magnitude = std::abs(ns);
+  if (magnitude < 1'000'000'000) {
+    return fmt::format("{:+.3f} ms", static_cast<double>(ns) * 1e-6);
+  }
+  const int64_t minutes = magnitude / 60'000'000'000;
+  if (minutes < 2) return fmt::format("{:+.6f} s", static_cast<double>(ns) * 1e-9);
+  const double rest = static_cast<double>(magnitude % 60'000'000'000) * 1e-9;
+  const char sign = ns < 0 ? '-' : '+';
+  if (minutes < 120) return fmt::format("{}{} min {:.6f} s", sign, minutes, rest);
+  return fmt::format("{}{} h {} min {:.6f} s", sign, minutes / 60, minutes % 60, rest);
+}
+
 std::string holes_time_text(const DeviceReport& device, int64_t start_ns) {
   const int64_t time_ns = device.fragmentation.time_ns - start_ns;
   const std::string text = offset_text(time_ns);
   const bool looks_same = text == offset_text(device.at_ns - start_ns);
   if (!looks_same || device.fragmentation.time_ns == device.at_ns) return text;
-  // To the microsecond, in the unit of the other one.
-  const auto ns = static_cast<double>(time_ns);
-  if (std::abs(time_ns) < 1'000'000'000) return fmt::format("{:+.3f} ms", ns * 1e-6);
-  return fmt::format("{:+.6f} s", ns * 1e-9);
+  return exact_offset_text(time_ns);
 }
 
 // What the driver's peak lacks.

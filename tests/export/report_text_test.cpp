@@ -50,6 +50,35 @@ TEST(ReportText, DiffsNameNewNotes) {
   EXPECT_TRUE(has(text, "findings gone: creep")) << text;
 }
 
+DeviceReport with_holes(int64_t at_ns, int64_t holes_ns) {
+  DeviceReport d;
+  d.at_ns = at_ns;
+  d.fragmentation.time_ns = holes_ns;
+  d.fragmentation.holes = 66;
+  d.fragmentation.cached_free_bytes = 1000;
+  return d;
+}
+
+TEST(ReportText, TimesThatLookTheSameHaveTheUnitsOfTheOther) {
+  constexpr int64_t kSecond = 1'000'000'000;
+  const auto text = [](int64_t ns) { return holes_time_text(with_holes(ns, ns + 1000), 0); };
+  EXPECT_EQ(text(5'000'000), "+5.001 ms");
+  EXPECT_EQ(text(3 * kSecond), "+3.000001 s");
+  EXPECT_EQ(text(125 * kSecond), "+2 min 5.000001 s");
+  EXPECT_EQ(text(17'497 * kSecond), "+4 h 51 min 37.000001 s");
+}
+
+TEST(ReportText, LongTimesDoNotTouchWhatFollows) {
+  Report report;
+  DeviceReport d = with_holes(17'497'000'000'000, 17'497'000'001'000);
+  d.events = 1;
+  d.has_framework = true;
+  d.reserved_peak.bytes = 1000;
+  report.ranks.emplace_back().devices = {d};
+  const std::string text = report_as_text(report, {});
+  EXPECT_TRUE(has(text, "+4 h 51 min 37.000001 s in 66 holes")) << text;
+}
+
 // All of its first frames may be the allocator's.
 TEST(ReportText, OutOfMemoryShowsTheProgramsLines) {
   Report report;
