@@ -320,6 +320,7 @@ Result<Diff> compare(const Report& before, const Report& after) {
     d.after_pid = pid_if_needed(after, later);
     d.before_device = x.device;
     d.after_device = y.device;
+    d.state_only = x.state_only && y.state_only;
     d.peaks = peaks_of(x, y);
     d.categories = categories_of(x, y);
     d.owners = owners_of(x, y);

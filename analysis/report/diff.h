@@ -35,6 +35,7 @@ struct DeviceDiff {
   uint64_t after_pid = 0;
   int64_t before_device = 0;
   int64_t after_device = 0;
+  bool state_only = false;           // both are states without a history: there is no peak
   std::vector<DiffLine> peaks;       // in a fixed order
   std::vector<DiffLine> categories;  // greatest change first, as in the lists below
   std::vector<DiffLine> owners;

@@ -76,7 +76,7 @@ class TextDiff {
     section("by owner", d.owners);
     layers(d.layers);
     if (d.stacks.empty()) return;
-    line("  by stack at the peak");
+    line(d.state_only ? "  by stack" : "  by stack at the peak");
     const std::vector<DiffLine> lines = named(d.stacks);
     const size_t shown = std::min(options_.stacks, lines.size());
     for (size_t i = 0; i < shown; ++i) row(lines[i], lines[i].name);

@@ -50,6 +50,28 @@ TEST(ReportText, DiffsNameNewNotes) {
   EXPECT_TRUE(has(text, "findings gone: creep")) << text;
 }
 
+// As two snapshots without a history.
+TEST(ReportText, DiffOfStatesHasNoPeaks) {
+  const auto report = [](bool state_only, uint64_t bytes) {
+    Report made;
+    RankReport& rank = made.ranks.emplace_back();
+    rank.detailed = true;
+    DeviceReport& d = rank.devices.emplace_back();
+    d.state_only = state_only;
+    d.has_framework = true;
+    d.reserved_peak.bytes = d.allocated_peak.bytes = bytes;
+    StackShare& share = d.stacks.emplace_back();
+    share.bytes = bytes;
+    share.frames = {"main train.py:7"};
+    return made;
+  };
+  const std::string states = diff_as_text(*compare(report(true, 100), report(true, 300)), {});
+  EXPECT_TRUE(has(states, "by stack\n")) << states;
+  EXPECT_FALSE(has(states, "peak")) << states;
+  const std::string runs = diff_as_text(*compare(report(false, 100), report(false, 300)), {});
+  EXPECT_TRUE(has(runs, "by stack at the peak\n")) << runs;
+}
+
 DeviceReport with_holes(int64_t at_ns, int64_t holes_ns) {
   DeviceReport d;
   d.at_ns = at_ns;
