@@ -72,6 +72,27 @@ TEST(ReportText, DiffOfStatesHasNoPeaks) {
   EXPECT_TRUE(has(runs, "by stack at the peak\n")) << runs;
 }
 
+// A caller's line is found by its place among the lines of Python: native frames may differ.
+TEST(ReportText, DiffsNameTheOldLineOfACallerAmongOtherNativeFrames) {
+  Diff diff;
+  DeviceDiff& device = diff.devices.emplace_back();
+  const auto stack = [](const std::string& native, int line) {
+    return std::vector<std::string>{native, "f net.py:5", "wrap() ??",
+                                    "train run.py:" + std::to_string(line)};
+  };
+  DiffLine moved;
+  moved.frames = stack("exp() ??", 24);
+  moved.before_frames = stack("exp() ??", 22);
+  moved.before_frames.insert(moved.before_frames.begin() + 1, "call() ??");
+  moved.after_bytes = 100;
+  DiffLine other;
+  other.frames = stack("exp() ??", 90);
+  other.after_bytes = 50;
+  device.stacks = {moved, other};
+  const std::string text = diff_as_text(diff, {});
+  EXPECT_TRUE(has(text, "called by train run.py:24 (was :22)")) << text;
+}
+
 DeviceReport with_holes(int64_t at_ns, int64_t holes_ns) {
   DeviceReport d;
   d.at_ns = at_ns;
