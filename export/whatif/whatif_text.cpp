@@ -151,7 +151,12 @@ class TextWhatIf : StyledLines {
     const uint64_t recorded = d.baseline.reserved_peak;
     const uint64_t saved = recorded - std::min(recorded, best->reserved_peak);
     if (!is_worthwhile(saved, recorded)) {
-      line(fmt::format("  None of these settings would save 1 % or more: {}.", where_it_is(*best)));
+      const std::string why =
+          best->reserved_peak > recorded
+              ? fmt::format("the best of them, {}, would reserve {} more", conf_name(best->conf),
+                            size_text(best->reserved_peak - recorded))
+              : where_it_is(*best);
+      line(fmt::format("  None of these settings would save 1 % or more: {}.", why));
       return;
     }
     line(styled("  {} would save {} ({}).", bold(conf_name(best->conf)), bold(size_text(saved)),

@@ -316,6 +316,14 @@ std::string conclusion(uint64_t recorded, uint64_t predicted, uint64_t cached_fr
   return whatif_as_text(report, false);
 }
 
+TEST(WhatIfText, SaysThatTheBestSettingCostsMore) {
+  const std::string more = conclusion(10'000, 12'000, 8'000);
+  EXPECT_NE(more.find("the best of them, expandable_segments:True, would reserve 2.0 GiB more"),
+            std::string::npos)
+      << more;
+  EXPECT_EQ(more.find("would stay cached"), std::string::npos) << more;
+}
+
 TEST(WhatIfText, ConcludesWhatItsTableShows) {
   EXPECT_NE(conclusion(10'000, 9'990, 10).find("the memory is in use, not lost in holes"),
             std::string::npos);
