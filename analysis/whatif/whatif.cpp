@@ -248,6 +248,7 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
   w.own_ = best.settings;
   w.recorded_allowed_ = best.limits.allowed;
   w.most_allowed_ = best.most_allowed;
+  if (model->failures.empty()) w.highest_guessed_limit_ = best.limits.capacity;
   // Where no request failed, the search finds only the highest capacity that explains the retries.
   const bool has_room = w.card_bytes_ > w.other_bytes_;
   if (model->failures.empty() && (has_room || options.card_bytes != 0)) {
@@ -255,6 +256,7 @@ Result<WhatIf> WhatIf::prepare(const ProcessModel& process, int64_t device,
     const uint64_t left = has_room ? w.card_bytes_ - w.other_bytes_ : kNoRoom;
     const uint64_t most =
         options.card_bytes != 0 ? left : std::max(left, model->reserved_peak.bytes);
+    if (best.limits.capacity >= most) w.highest_guessed_limit_ = 0;
     best.limits.capacity = std::min(best.limits.capacity, most);
   }
   w.recorded_capacity_ = best.limits.capacity;
@@ -275,6 +277,7 @@ void WhatIf::set_baseline(const AllocationHistory& model, bool other_card) {
   const Prediction same = predict(own_);
   if (other_card && same.out_of_memory) return;
   baseline_ = {std::min(recorded_reserved_peak_, same.reserved_peak), same.failures_avoided};
+  replayed_peak_ = same.reserved_peak;
   if (other_card && baseline_.reserved_peak < recorded_reserved_peak_) {
     notes_.push_back(fmt::format(
         "on this card the recorded settings would reserve {}: the others are compared with that",
@@ -308,9 +311,13 @@ void WhatIf::add_notes(const AllocationHistory& model) {
   if (model.seeded_blocks != 0) {
     notes_.push_back(fmt::format(
         "the history began late: {} already existed, and every prediction begins by "
-        "allocating them one after the other, also that of the recorded settings which the others "
-        "are compared with",
-        counted(model.seeded_blocks, "block")));
+        "allocating them one after the other{}",
+        counted(model.seeded_blocks, "block"),
+        replayed_peak_ > recorded_reserved_peak_
+            ? fmt::format("; with the recorded settings, that reserves {}, so the others are "
+                          "compared with the recorded {}",
+                          size_text(replayed_peak_), size_text(recorded_reserved_peak_))
+            : ", also that of the recorded settings which the others are compared with"));
   }
   const auto unknown = std::count_if(model.allocations.begin(), model.allocations.end(),
                                      [](const Allocation& a) { return a.requested_bytes == 0; });

@@ -119,6 +119,11 @@ class WhatIf {
   // Whether that is assumed: the recording has no readings of the card.
   bool assumes_other() const { return assumes_other_; }
 
+  // The limit of the driver where only emptied caches tell it: the highest that explains them,
+  // which predictions assume. The lowest is the recorded peak. 0: it is known otherwise, or not at
+  // all.
+  uint64_t highest_guessed_limit() const { return highest_guessed_limit_; }
+
   // Whether hardly anything was recorded after the last request that failed.
   bool ends_at_error() const;
   // The limit that a memory fraction set in the recorded run; 0: none is known.
@@ -169,7 +174,9 @@ class WhatIf {
   uint64_t recorded_allowed_ = 0;   // by a memory fraction, at least; 0: none is known
   uint64_t most_allowed_ = 0;       // by it at most
   uint64_t recorded_capacity_ = 0;  // of the driver; 0: it never failed a request
-  std::vector<int64_t> birth_ns_;   // by allocation
+  uint64_t highest_guessed_limit_ = 0;
+  uint64_t replayed_peak_ = 0;     // reserved with the recorded settings; 0: the recording counts
+  std::vector<int64_t> birth_ns_;  // by allocation
   // Rows of the part that is replayed: the first `seeded_` are not known in the whole history, the
   // next is number `first_row_` of it.
   uint32_t seeded_ = 0;

@@ -65,6 +65,21 @@ bool is_better(const Prediction& a, const Prediction& b) {
                                                        b.driver_allocations);
 }
 
+// Where a lower limit, which the recording allows as well, might make a difference.
+void note_guessed_limit(const WhatIf& whatif, WhatIfDevice& d) {
+  const uint64_t lowest = whatif.recorded_reserved_peak();
+  const uint64_t highest = whatif.highest_guessed_limit();
+  const bool decides = std::any_of(
+      d.predictions.begin(), d.predictions.end(),
+      [&](const Prediction& p) { return !p.out_of_memory && p.reserved_peak > lowest; });
+  if (highest <= lowest || !decides) return;
+  d.notes.push_back(fmt::format(
+      "the limit is between {} and {}, as emptied caches tell, and the predictions assume the "
+      "highest: if it is lower, those that reserve more than {} empty the cache more often or run "
+      "out of memory",
+      size_text(lowest), size_text(highest), size_text(lowest)));
+}
+
 WhatIfDevice answer(const WhatIf& whatif, std::vector<Candidate> candidates, bool all) {
   WhatIfDevice d;
   d.own_conf = whatif.own_conf();
@@ -86,6 +101,7 @@ WhatIfDevice answer(const WhatIf& whatif, std::vector<Candidate> candidates, boo
   for (const Candidate& c : candidates) {
     d.predictions.push_back(whatif.predict(c.settings, c.conf));
   }
+  note_guessed_limit(whatif, d);
   if (all) {
     std::stable_sort(d.predictions.begin(), d.predictions.end(), is_better);
   }

@@ -220,6 +220,39 @@ TEST(WhatIf, ACardThatIsGivenCountsAlsoAfterARetry) {
   EXPECT_TRUE(whatif->predict(*settings).out_of_memory);
 }
 
+// Only the emptied cache tells the limit: the highest that explains it is assumed, and said to be.
+TEST(WhatIf, SaysThatTheLimitIsGuessedFromEmptiedCaches) {
+  const auto settings = AllocatorSettings::parse("");
+  Recorder recorder(*settings, AllocatorLimits::of(0, 652 * kMib, 0));
+  for (uint32_t i = 0; i < 40; ++i) recorder.allocate_block(i, 11 * kMib);
+  for (uint32_t i = 40; i < 43; ++i) recorder.allocate_block(i, 40 * kMib);
+  for (uint32_t i = 0; i < 40; i += 2) recorder.free_block(i, 11 * kMib);
+  recorder.allocate_block(43, 90 * kMib);  // only once the cache is emptied
+  TraceModel trace;
+  trace.processes.push_back(recorder.process());
+  const auto whatif = WhatIf::prepare(trace.processes[0], 0);
+  ASSERT_TRUE(whatif);
+  const uint64_t highest = whatif->highest_guessed_limit();
+  EXPECT_GT(highest, whatif->recorded_reserved_peak());
+  EXPECT_EQ(whatif->predict(*settings).limit_bytes, highest);
+  const auto said = [&](bool all, uint64_t card_bytes) {
+    WhatIfQuestion question;
+    question.confs = {""};
+    question.all = all;
+    question.options.card_bytes = card_bytes;
+    const auto report = make_whatif_report(trace, question);
+    EXPECT_TRUE(report) << report.error().message;
+    if (!report) return false;
+    const WhatIfDevice& d = report->devices.at(0);
+    return std::any_of(d.notes.begin(), d.notes.end(), [](const std::string& note) {
+      return note.starts_with("the limit is between ");
+    });
+  };
+  EXPECT_FALSE(said(false, 0)) << "it reserves no more than recorded";
+  EXPECT_TRUE(said(true, 0)) << "others do";
+  EXPECT_FALSE(said(true, 940 * kMib)) << "the card is the limit";
+}
+
 // The second failure finds the cache empty: PyTorch counts a retry, but nothing was returned.
 TEST(WhatIf, ACacheIsEmptiedOnlyIfItHoldsSomething) {
   const auto settings = AllocatorSettings::parse("");
