@@ -20,6 +20,7 @@ namespace {
 void print_process(const ProcessModel& p) {
   const std::string_view host = p.names.string(p.info.host);
   std::string who = p.info.rank >= 0 ? fmt::format("rank {}", p.info.rank) : std::string("process");
+  if (!p.file.empty()) who += fmt::format(" of {}", p.file);
   if (p.info.rank >= 0 && p.info.world_size != 0) who += fmt::format(" of {}", p.info.world_size);
   if (!host.empty()) who += fmt::format(" on {}", host);
   if (p.info.pid != 0) who += fmt::format(", pid {}", p.info.pid);

@@ -22,6 +22,7 @@
 #include "analysis/names/resolver.h"
 #include "proto/base/in_parallel.h"
 #include "proto/base/work.h"
+#include "proto/merged_file.h"
 #include "proto/read/nccl_kernels.h"
 
 namespace tidemark {
@@ -76,6 +77,15 @@ AllocatorRules rules_of(const ProcessModel& process) {
   return rules;
 }
 
+// The file that it was merged from; empty: not merged, or it has a rank.
+std::string merged_file(const ProcessModel& process) {
+  const auto named =
+      std::find_if(process.settings.begin(), process.settings.end(), [&](const Setting& s) {
+        return s.scope == SettingScope::kImported && process.names.string(s.key) == kMergedFile;
+      });
+  return named == process.settings.end() ? "" : std::string(process.names.string(named->value));
+}
+
 class ProcessLoader {
  public:
   // `index` already has the events, or `writer` is to store them; at most one of the two is given.
@@ -114,6 +124,7 @@ class ProcessLoader {
     p.devices = collect<Device>(reader_, decoder_, id_);
     if (p.devices.size() > kMostDevices) p.devices.resize(kMostDevices);
     p.settings = collect<Setting>(reader_, decoder_, id_);
+    p.file = merged_file(p);
     p.marks = collect<Mark>(reader_, decoder_, id_);
     p.window = find_kept_window(p.marks, p.names);
     p.unrecorded = unrecorded_stretches(p.marks, first_ns, last_ns);
@@ -383,7 +394,7 @@ Result<TraceModel> load_trace(std::span<const TraceReader> readers, const Progre
   for (size_t i = 0; i < parts.size(); ++i) {
     TraceModel& part = parts[i];
     for (ProcessModel& p : part.processes) {
-      if (parts.size() == 1 || p.info.rank >= 0) continue;
+      if (parts.size() == 1 || p.info.rank >= 0 || !p.file.empty()) continue;
       p.file = std::filesystem::path(readers[i].path()).filename().string();
     }
     std::move(part.processes.begin(), part.processes.end(), std::back_inserter(model.processes));

@@ -26,7 +26,8 @@ namespace tidemark {
 
 struct ProcessModel {
   Process info{};
-  // Its name, of a process without a rank in a trace of several files; else empty.
+  // Its name, of a process without a rank in a trace of several files, which may have been merged;
+  // else empty.
   std::string file;
   Dictionary names;
   std::vector<Device> devices;

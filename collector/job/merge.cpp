@@ -17,6 +17,7 @@
 #include "proto/base/byte_sink.h"
 #include "proto/base/in_parallel.h"
 #include "proto/base/output_file.h"
+#include "proto/merged_file.h"
 #include "proto/write/trace_writer.h"
 
 namespace tidemark {
@@ -266,17 +267,25 @@ class Merger {
     return of_job ? member.number == 1 : note.input == member.input;
   }
 
+  // What tells processes without a rank apart.
+  bool needs_file_name(const Member& member) const {
+    return order_.size() > 1 && facts(member).info.rank < 0;
+  }
+
   // The notes use string ids that are free in their process.
   void append_notes(TraceWriter& writer) const {
     for (const Member& member : members_) {
       uint32_t id = facts(member).largest_string;
+      writer.begin_process(member.number, next_sequence_.at(member.number));
       for (const Note& note : notes_) {
         if (!concerns(note, member)) continue;
-        if (id == facts(member).largest_string) {
-          writer.begin_process(member.number, next_sequence_.at(member.number));
-        }
         writer.append_string(++id, note.text);
         writer.append(Health{facts(member).first_ns, 1, id, note.kind});
+      }
+      if (needs_file_name(member)) {
+        writer.append_string(++id, kMergedFile);
+        writer.append_string(++id, fs::path(inputs_[member.input].path).filename().string());
+        writer.append(Setting{id - 1, id, SettingScope::kImported});
       }
     }
   }

@@ -59,6 +59,19 @@ for made in (holes("first", 10, 64), holes("last", 50, 96), holes("third", 90, 3
     made.rename(folder / made.name)
 check_all(folder, ".pickle")
 
+# Merged into one file.
+merged = tmp / "merged.tmk"
+check_equal(run("merge", folder, "-o", merged).returncode, 0, "merge")
+check_all(merged, ".pickle")
+for name in ("first", "last", "third"):
+    check(f"process of {name}.pickle, from a PyTorch" in run("info", merged).stdout, f"info: {name}")
+# Merged again: the first names stay.
+fourth = holes("fourth", 70, 32)
+again = tmp / "again.tmk"
+check_equal(run("merge", merged, fourth, "-o", again).returncode, 0, "merge of a merged file")
+check_equal(sorted(r["file"] for r in report(again)["ranks"]),
+            ["first.pickle", "fourth.pickle", "last.pickle", "third.pickle"], "merged twice")
+
 # The same as traces, read one by one and by their summaries.
 traces = tmp / "traces"
 traces.mkdir()
