@@ -128,8 +128,14 @@ void find_copy(const DeviceEvidence& d, const Groups& groups, uint64_t least_byt
 }
 
 std::string place(const Dictionary& names, const WeightsOfLine& weights) {
-  return weights.stack == 0 ? "a line before the recording"
+  return weights.stack == 0 ? "the code before the recording"
                             : place_of(names.stack_text(weights.stack));
+}
+
+// "the weights of train.py:7"
+std::string weights_of(const Dictionary& names, const WeightsOfLine& weights) {
+  return weights.stack == 0 ? "the weights that are older than the recording"
+                            : "the weights of " + place(names, weights);
 }
 
 // How often the line of the copy made it.
@@ -200,7 +206,8 @@ std::string weights_text(const Dictionary& names, const HeldWeights& weights) {
       fmt::format("weights take {}, which the batch does not change", size_text(weights.bytes));
   std::vector<std::pair<std::string, uint64_t>> lines;  // one line may be called by several
   for (const WeightsOfLine& line : weights.lines) {
-    const std::string at = place(names, line);
+    const std::string at =
+        line.stack == 0 ? "older than the recording" : "of " + place(names, line);
     const auto same = std::find_if(lines.begin(), lines.end(),
                                    [&](const auto& known) { return known.first == at; });
     (same == lines.end() ? lines.emplace_back(at, 0) : *same).second += line.bytes;
@@ -208,7 +215,7 @@ std::string weights_text(const Dictionary& names, const HeldWeights& weights) {
   for (size_t i = 0; i < std::min(kMostLines, lines.size()); ++i) {
     const auto& [at, bytes] = lines[i];
     if (bytes < weights.bytes / 20) break;
-    text += fmt::format("{} {} of {}", i == 0 ? ":" : ",",
+    text += fmt::format("{} {} {}", i == 0 ? ":" : ",",
                         lines.size() == 1 ? "all" : size_text(bytes), at);
   }
   if (!weights.has_copy()) return text;
@@ -266,12 +273,13 @@ Advice smaller_weights(const DeviceEvidence& d, const HeldWeights& weights, bool
               bytes};
     }
     if (weights.is_halved) {
-      return {"free_old_weights",
-              fmt::format("the copy that {} makes has half the precision: if the weights of {} are "
-                          "not needed then, load them in that precision at once (torch_dtype), or "
-                          "free each one when it is converted: frees {}",
-                          copy, place(names, weights.original), size_text(weights.original.bytes)),
-              weights.original.bytes};
+      return {
+          "free_old_weights",
+          fmt::format("the copy that {} makes has half the precision: if {} are "
+                      "not needed then, load them in that precision at once (torch_dtype), or "
+                      "free each one when it is converted: frees {}",
+                      copy, weights_of(names, weights.original), size_text(weights.original.bytes)),
+          weights.original.bytes};
     }
     const uint64_t saved = saved_without(d, weights.copy, 1);
     return {"move_copy",
@@ -284,10 +292,10 @@ Advice smaller_weights(const DeviceEvidence& d, const HeldWeights& weights, bool
   const uint64_t saved = saved_without(d, largest, 0.5);
   if (weights.lines.size() > 1 && !failed) {
     return {"smaller_weights",
-            fmt::format("if the weights of {} are not trained (a teacher, a reference model), keep "
+            fmt::format("if {} are not trained (a teacher, a reference model), keep "
                         "them {}: saves {}; in host memory or on another card, they take nothing "
                         "here",
-                        place(names, largest), fewer_bits(d), size_text(saved)),
+                        weights_of(names, largest), fewer_bits(d), size_text(saved)),
             saved};
   }
   const std::string_view smaller =
@@ -295,10 +303,10 @@ Advice smaller_weights(const DeviceEvidence& d, const HeldWeights& weights, bool
   return {
       "smaller_weights",
       fmt::format(
-          "make the weights of {} take less: {} ({}), a part of the layers in host memory "
+          "make {} take less: {} ({}), a part of the layers in host memory "
           "(device_map=\"auto\"), or the model sharded over several cards (FSDP, tensor "
           "parallelism)",
-          place(names, largest), smaller,
+          weights_of(names, largest), smaller,
           failed ? "more would have followed" : fmt::format("saves {} or more", size_text(saved))),
       saved};
 }

@@ -317,6 +317,21 @@ TEST(Capacity, TheLargestLineIsNamedWhereNothingElseIsKnown) {
   EXPECT_NE(f.advice[0].detail.find("288.0 MiB"), std::string::npos) << f.advice[0].detail;
 }
 
+TEST(Capacity, WeightsThatAreOlderThanTheRecordingHaveNoLine) {
+  const Trace trace = Trace::on_card(kNotKnown, [](Story& s, uint32_t) {
+    for (int i = 0; i < 24; ++i) s.older_block(64 * kMiB);
+    for (int i = 0; i < 6; ++i) {
+      for (int line = 1; line < 8; ++line) s.free(s.alloc(16 * kMiB, s.forward(line)));
+    }
+  });
+  const Finding f = trace.finding("capacity", kContextBytes + 1024 * kMiB);
+  EXPECT_TRUE(says(f, ": all older than the recording")) << f.summary;
+  ASSERT_NE(advice_of(f, "smaller_weights"), nullptr);
+  const std::string& detail = advice_of(f, "smaller_weights")->detail;
+  EXPECT_TRUE(detail.starts_with("make the weights that are older than the recording take less: "))
+      << detail;
+}
+
 // 2 GiB of PyTorch and 512 MiB of a context beside another process, on a card of 140 GiB.
 Trace beside_another(uint64_t others, bool lists, bool torch = true) {
   return Trace::on_card(140 * kGiB, [=](Story& s, uint32_t) {
