@@ -9,6 +9,19 @@
 
 namespace tidemark {
 
+namespace {
+
+// Of a run that did not get far enough to tell what each way would save.
+Advice any_way_to_keep_less() {
+  return {"keep_fewer_activations",
+          "smaller batches or shorter sequences, torch.utils.checkpoint around repeated layers, or "
+          "autocast keep fewer activations; what each would save cannot be told from this "
+          "recording. Where nothing is trained, torch.inference_mode() keeps none",
+          0};
+}
+
+}  // namespace
+
 void find_activation_peak(const Evidence& evidence, std::vector<Finding>& out) {
   constexpr uint64_t kWorthSaying = uint64_t{64} << 20;
   for (const DeviceEvidence& d : evidence.devices) {
@@ -25,6 +38,7 @@ void find_activation_peak(const Evidence& evidence, std::vector<Finding>& out) {
     add(f.advice, checkpoint_layers(d));
     add(f.advice, halve_batch(d, passes_wait_for_one_backward(d)));
     add(f.advice, mixed_precision(d));
+    if (f.advice.empty() && d.is_tight()) f.advice.push_back(any_way_to_keep_less());
     out.push_back(std::move(f));
   }
 }

@@ -288,6 +288,7 @@ struct LargestLine {
   std::string place;                // empty: gradients
   bool in_backward_pass = false;    // which has no line
   bool in_optimizer = false;
+  bool waits_for_backward = false;   // most of it is activations
   std::vector<std::string> as_much;  // other lines
 };
 
@@ -295,12 +296,15 @@ struct LargestLine {
 std::optional<LargestLine> largest_line(const DeviceEvidence& d, uint32_t event) {
   using BytesByStack = std::unordered_map<uint32_t, uint64_t>;
   BytesByStack by_stack;
+  BytesByStack activations;
   BytesByStack gradients;
   const AllocationColumns& all = d.model->allocations;
   for (size_t i = 0; i < all.size() && all.birth(i) <= event; ++i) {
     if (all.release(i) <= event) continue;
     const bool gradient = d.categories.of[i] == Category::kGradient && all.stack(i) != 0;
     (gradient ? gradients : by_stack)[all.stack(i)] += all.block_bytes(i);
+    if (d.categories.of[i] == Category::kActivation)
+      activations[all.stack(i)] += all.block_bytes(i);
   }
   const Dictionary& names = d.process->names;
   std::map<std::string, BytesByStack> by_place;
@@ -311,7 +315,11 @@ std::optional<LargestLine> largest_line(const DeviceEvidence& d, uint32_t event)
   LargestLine largest;
   for (const auto& [place, stacks] : by_place) {
     uint64_t bytes = 0;
-    for (const auto& [stack, part] : stacks) bytes += part;
+    uint64_t waiting = 0;
+    for (const auto& [stack, part] : stacks) {
+      bytes += part;
+      if (const auto a = activations.find(stack); a != activations.end()) waiting += a->second;
+    }
     if (bytes < largest.bytes) continue;
     const uint32_t stack = largest_stack(stacks);
     if (bytes == largest.bytes && bytes != 0 && stack != 0) {
@@ -324,6 +332,7 @@ std::optional<LargestLine> largest_line(const DeviceEvidence& d, uint32_t event)
                place,
                backward && place.find(':') == place.npos,
                in_optimizer(d.roles->of(stack)),
+               waiting > bytes / 2,
                {}};
   }
   if (largest.frames.empty() && d.model->seeded_blocks == 0) return std::nullopt;
@@ -363,6 +372,13 @@ Advice look_at(const LargestLine& largest) {
         "{} are of {}, and as much of {}{}", bytes, largest.place, largest.as_much.front(),
         largest.as_much.size() == 1 ? ""
                                     : fmt::format(" and of {} more", largest.as_much.size() - 1));
+  }
+  if (largest.waits_for_backward) {
+    return {"look_at_largest",
+            lines +
+                ": activations, kept for the backward pass: recompute them there "
+                "(torch.utils.checkpoint), or give a pass less of the batch",
+            0};
   }
   return {"look_at_largest", lines + ": make them smaller, or free them earlier", 0};
 }
