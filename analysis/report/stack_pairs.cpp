@@ -108,7 +108,7 @@ void join_moved(Group& group) {
 enum class Likeness {
   kAllFrames,     // functions and files of all frames
   kPythonFrames,  // of Python's frames, and the operation: the native frames between may differ
-  kHeadline,      // the user's line, and what it calls: its callers may differ
+  kFunctions,     // the user's line, what it calls and its callers, which may be in other files
 };
 
 using FileNames = std::map<std::string, std::string, std::less<>>;  // before -> after
@@ -121,9 +121,11 @@ class KeyMaker {
 
   std::pair<std::string, Lines> key(const Frames& frames, bool after, Likeness likeness) const {
     std::pair<std::string, Lines> key;
-    if (likeness == Likeness::kHeadline) {
+    if (likeness == Likeness::kFunctions) {
       add(headline_of(frames), after, key);
-      key.first += function_called_at(frames) + '\n';
+      for (const std::string& frame : frames) {
+        if (is_python_line(frame)) key.first.append(function_and_file(frame).first) += '\n';
+      }
     } else {
       for (const std::string& frame : frames) {
         if (likeness == Likeness::kAllFrames || is_python_line(frame)) add(frame, after, key);
@@ -231,7 +233,7 @@ std::vector<PairedStack> StackPairs::pair() const {
   const KeyMaker keys(renamed());
   Pairing pairing(keys, std::move(stacks));
   for (const Likeness likeness :
-       {Likeness::kAllFrames, Likeness::kPythonFrames, Likeness::kHeadline}) {
+       {Likeness::kAllFrames, Likeness::kPythonFrames, Likeness::kFunctions}) {
     pairing.pair_by(likeness);
   }
   std::vector<PairedStack> pairs;

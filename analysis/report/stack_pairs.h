@@ -2,8 +2,9 @@
 // frame and, where several stacks have the same, by the nearest lines, without passing a line that
 // both have. So an edit that moves lines changes nothing else, nor does a copy of the program under
 // another name. What is then left of both runs is paired in the same way by the frames of Python
-// and the operation, and at last by the user's line and what it calls: another build of PyTorch or
-// autocast puts other native frames in between, and the callers may have changed.
+// and the operation, and at last by the user's line and the functions around it: another build of
+// PyTorch or autocast puts other native frames in between, and a caller may be in another file, as
+// the cells of a notebook are.
 #pragma once
 
 #include <cstdint>

@@ -52,14 +52,21 @@ TEST(StackPairs, StacksOfOneLineThroughOtherNativeFramesAreAddedUp) {
   EXPECT_EQ(text(pairs), "softmax net.py:138 256->130\n");
 }
 
-TEST(StackPairs, ALineWithOtherCallersMovesWithWhatItCalls) {
+TEST(StackPairs, ALineWithCallersInOtherFilesMovesWithWhatItCalls) {
   StackPairs pairs;
-  pairs.add_before({kCat, "f net.py:95", "old_step train.py:7"}, 28);
-  pairs.add_before({kExp, "f net.py:92", "old_step train.py:7"}, 11);
-  pairs.add_after({kCat, "f net.py:87", "new_step train.py:7"}, 28);
-  pairs.add_after({kExp, "f net.py:85", "new_step train.py:7"}, 11);
+  pairs.add_before({kCat, "f net.py:95", "step /tmp/cell_1.py:7"}, 28);
+  pairs.add_before({kExp, "f net.py:92", "step /tmp/cell_1.py:7"}, 11);
+  pairs.add_after({kCat, "f net.py:87", "step /tmp/other.py:9"}, 28);
+  pairs.add_after({kExp, "f net.py:85", "step /tmp/other.py:9"}, 11);
   EXPECT_EQ(text(pairs),
             "f net.py:85 11->11 was f net.py:92\nf net.py:87 28->28 was f net.py:95\n");
+}
+
+TEST(StackPairs, ALineThatAnotherFunctionCallsIsNotTheSame) {
+  StackPairs pairs;
+  pairs.add_before({"make helper.py:10", "forward train.py:5"}, 64);
+  pairs.add_after({"make helper.py:10", "collect train.py:21"}, 300);
+  EXPECT_EQ(text(pairs), "make helper.py:10 0->300\nmake helper.py:10 64->0\n");
 }
 
 TEST(StackPairs, AStackAtALineThatBothHaveIsNotPairedWithAnotherLine) {
