@@ -115,12 +115,75 @@ bool find_cuda_include(const Environment& environment, const TorchPlace& place,
   return false;
 }
 
+bool cut_last(char* path) {
+  char* const slash = std::strrchr(path, '/');
+  if (slash != nullptr) *slash = '\0';
+  return slash != nullptr;
+}
+
+// The library for C++ has no version.py, but a build-version.
+bool is_torch(const char* folder) {
+  char path[PATH_MAX];
+  for (const char* name : {"version.py", "build-version"}) {
+    if (join(path, folder, name) && is_file(path)) return true;
+  }
+  return false;
+}
+
+// Whether torch/lib has a link to the library.
+bool has_link(const char* folder, const char* library) {
+  const char* const name = std::strrchr(library, '/') + 1;
+  const char* const ending = std::strstr(name, ".so");
+  if (ending == nullptr) return false;
+  char link[PATH_MAX];
+  const int length = std::snprintf(link, sizeof link, "%s/lib/%.*s.so", folder,
+                                   static_cast<int>(ending - name), name);
+  struct stat info {};
+  struct stat own {};
+  return length > 0 && static_cast<size_t>(length) < sizeof link && ::stat(link, &info) == 0 &&
+         ::stat(library, &own) == 0 && info.st_dev == own.st_dev && info.st_ino == own.st_ino;
+}
+
+// Python's packages in `parent`: python3/dist-packages, python3.12/site-packages.
+bool find_package_in(const char* parent, const char* library, char (&out)[PATH_MAX]) {
+  DIR* const folder = ::opendir(parent);
+  if (folder == nullptr) return false;
+  bool found = false;
+  while (const dirent* entry = found ? nullptr : ::readdir(folder)) {
+    if (std::strncmp(entry->d_name, "python3", 7) != 0) continue;
+    for (const char* packages : {"dist-packages", "site-packages"}) {
+      const int length =
+          std::snprintf(out, sizeof out, "%s/%s/%s/torch", parent, entry->d_name, packages);
+      found = length > 0 && static_cast<size_t>(length) < sizeof out && has_link(out, library);
+      if (found) break;
+    }
+  }
+  ::closedir(folder);
+  return found;
+}
+
+// Distributions have all libraries in one folder, and links in torch/lib. Debian's are in
+// /usr/lib/x86_64-linux-gnu, for /usr/lib/python3/dist-packages/torch; elsewhere Python's folder
+// may be in that of the libraries.
+bool find_package(const char* library, char (&out)[PATH_MAX]) {
+  char parent[PATH_MAX];
+  std::snprintf(parent, sizeof parent, "%s", library);
+  return cut_last(parent) && (find_package_in(parent, library, out) ||
+                              (cut_last(parent) && find_package_in(parent, library, out)));
+}
+
 }  // namespace
 
 uint64_t mix_bytes(uint64_t hash, const void* data, unsigned long size) noexcept {
   const auto* bytes = static_cast<const unsigned char*>(data);
   for (unsigned long i = 0; i < size; ++i) hash = (hash ^ bytes[i]) * 0x100000001b3;
   return hash;
+}
+
+bool find_torch_folder(const char* library, char (&folder)[PATH_MAX]) noexcept {
+  std::snprintf(folder, sizeof folder, "%s", library);
+  if (!cut_last(folder) || !cut_last(folder)) return false;  // …/torch/lib/libc10_cuda.so
+  return is_torch(folder) || find_package(library, folder);
 }
 
 bool find_torch(const char* libc10_cuda, TorchPlace& place, char* reason,
@@ -132,12 +195,8 @@ bool find_torch(const char* libc10_cuda, TorchPlace& place, char* reason,
   char library[PATH_MAX];
   if (::realpath(libc10_cuda, library) == nullptr)
     return fail("the path of libc10_cuda.so cannot be resolved");
-  std::snprintf(place.directory, sizeof place.directory, "%s", library);
-  for (int up = 0; up < 2; ++up) {  // …/torch/lib/libc10_cuda.so
-    char* const slash = std::strrchr(place.directory, '/');
-    if (slash == nullptr) return fail("libc10_cuda.so is not in a PyTorch installation");
-    *slash = '\0';
-  }
+  if (!find_torch_folder(library, place.directory))
+    return fail("libc10_cuda.so is not in a PyTorch installation");
   char path[PATH_MAX];
   if (!join(path, place.directory, "include/c10/cuda/CUDACachingAllocator.h") || !is_file(path)) {
     return fail("this PyTorch has no C++ headers");

@@ -23,6 +23,10 @@ struct CompileFacts {
 void find_compile_facts(const Environment& environment, const TorchPlace& place,
                         CompileFacts& facts) noexcept;
 
+// The folder of the torch package that has this library, whose path is resolved. False if there is
+// none.
+bool find_torch_folder(const char* library, char (&folder)[PATH_MAX]) noexcept;
+
 // False with a reason if the path does not belong to an installed torch with headers.
 bool find_torch(const char* libc10_cuda, TorchPlace& place, char* reason,
                 unsigned long reason_size) noexcept;

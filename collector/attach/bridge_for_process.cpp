@@ -15,6 +15,7 @@
 #include "bridge/bridge_build.h"
 #include "collector/attach/inject/process_maps.h"
 #include "collector/launch/process_environment.h"
+#include "proto/base/library_name.h"
 
 namespace tidemark {
 
@@ -24,7 +25,7 @@ std::string loaded_torch_library(pid_t pid) {
   const auto files = inject::read_maps(pid);
   if (!files) return "";
   for (const inject::MappedFile& file : *files) {
-    if (file.name() == "libc10_cuda.so") return file.path;
+    if (is_library_name(file.name(), "libc10_cuda.so")) return file.path;
   }
   return "";
 }

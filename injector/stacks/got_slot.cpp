@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "proto/base/library_name.h"
+
 namespace tidemark::injector {
 namespace {
 
@@ -89,7 +91,7 @@ struct Search {
 
 int look_into(dl_phdr_info* info, size_t, void* context) {
   auto& search = *static_cast<Search*>(context);
-  if (std::strcmp(name_of(*info), search.library) != 0) return 0;
+  if (!is_library_name(name_of(*info), search.library)) return 0;
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const ElfW(Phdr)& header = info->dlpi_phdr[i];
     if (header.p_type != PT_DYNAMIC) continue;
@@ -115,7 +117,7 @@ struct PathSearch {
 
 int take_path(dl_phdr_info* info, size_t, void* context) {
   auto& search = *static_cast<PathSearch*>(context);
-  if (std::strcmp(name_of(*info), search.library) != 0) return 0;
+  if (!is_library_name(name_of(*info), search.library)) return 0;
   search.found = true;
   std::snprintf(search.path, search.size, "%s", info->dlpi_name);
   return 1;

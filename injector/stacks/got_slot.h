@@ -13,7 +13,8 @@ struct GotSlot {
   bool read_only = false;  // on a page that the loader made read-only (RELRO)
 };
 
-// The slot of `symbol` in the loaded object whose file name is `library` ("libc10_cuda.so").
+// The slot of `symbol` in the loaded object whose file name is `library` ("libc10_cuda.so"), with
+// or without a version.
 bool find_got_slot(const char* library, const char* symbol, GotSlot& slot) noexcept;
 
 bool write_got_slot(const GotSlot& slot, void* target) noexcept;

@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "bridge/torch_place.h"
+
 namespace tidemark::injector {
 namespace {
 
@@ -30,6 +32,12 @@ int read_number(const char*& at) {
   return number;
 }
 
+// Debian's libtorch_cpu.so.2.6.0; the package for C++ has no version.py.
+TorchVersion version_in_name(const char* path) {
+  const char* const ending = std::strstr(std::strrchr(path, '/'), ".so.");
+  return ending != nullptr ? parse_torch_version(ending + std::strlen(".so.")) : TorchVersion();
+}
+
 }  // namespace
 
 TorchVersion parse_torch_version(const char* text) noexcept {
@@ -43,13 +51,10 @@ TorchVersion parse_torch_version(const char* text) noexcept {
 }
 
 TorchVersion read_torch_version(const char* library) noexcept {
+  char file[PATH_MAX];
   char folder[PATH_MAX];
-  if (::realpath(library, folder) == nullptr) return {};
-  for (int up = 0; up < 2; ++up) {  // …/torch/lib/libtorch_cpu.so
-    char* const slash = std::strrchr(folder, '/');
-    if (slash == nullptr) return {};
-    *slash = '\0';
-  }
+  if (::realpath(library, file) == nullptr) return {};
+  if (!bridge::find_torch_folder(file, folder)) return version_in_name(file);
   char text[4096];
   if (read_text(folder, "version.py", text, sizeof text)) {
     constexpr char kAssignment[] = "__version__ =";
@@ -57,7 +62,7 @@ TorchVersion read_torch_version(const char* library) noexcept {
     if (found != nullptr) return parse_torch_version(found + sizeof kAssignment - 1);
   }
   return read_text(folder, "build-version", text, sizeof text) ? parse_torch_version(text)
-                                                               : TorchVersion();
+                                                               : version_in_name(file);
 }
 
 }  // namespace tidemark::injector

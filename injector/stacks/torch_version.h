@@ -13,8 +13,8 @@ struct TorchVersion {
   }
 };
 
-// `library` is the path of a library in torch/lib. Reads torch/version.py, or torch/build-version,
-// which the C++ distribution has instead.
+// `library` is the path of a library of torch. Reads torch/version.py, or torch/build-version,
+// which the C++ distribution has instead; without both, the version in the name of the library.
 TorchVersion read_torch_version(const char* library) noexcept;
 
 // "'2.13.0a0+git1'" or "2.13.0": the first two numbers.

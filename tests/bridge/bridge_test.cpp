@@ -227,6 +227,26 @@ TEST_F(BridgeTest, FailureIsRememberedForThatCompilerOnly) {
   EXPECT_TRUE(builds_whole_library());
 }
 
+// Debian's package: torch/lib has a link to the library.
+TEST_F(BridgeTest, LibrariesOfADistributionBelongToItsPackage) {
+  use_compiler(kWaits);
+  fs::create_directories(directory_ / "lib/x86_64-linux-gnu");
+  fs::create_directories(directory_ / "lib/python3/dist-packages");
+  const fs::path library = directory_ / "lib/x86_64-linux-gnu/libc10_cuda.so.2.6.0";
+  fs::rename(directory_ / "torch/lib/libc10_cuda.so", library);
+  auto outcome = std::make_unique<bridge::Outcome>();
+  bridge::build_bridge(environment(), library.c_str(), *outcome);
+  EXPECT_STREQ(outcome->reason, "libc10_cuda.so is not in a PyTorch installation");
+  const fs::path torch = directory_ / "lib/python3/dist-packages/torch";
+  fs::rename(directory_ / "torch", torch);
+  fs::create_symlink(library, torch / "lib/libc10_cuda.so");
+  bridge::build_bridge(environment(), library.c_str(), *outcome);
+  EXPECT_TRUE(outcome->ready) << outcome->reason;
+  const std::string path = outcome->path;
+  bridge::find_bridge(environment(), (torch / "lib/libc10_cuda.so").c_str(), *outcome);
+  EXPECT_EQ(outcome->path, path);
+}
+
 TEST_F(BridgeTest, NameTellsTheKindOfMachine) {
   use_compiler(kWaits);
   const std::string name = fs::path(build()->path).filename();

@@ -294,6 +294,31 @@ class TorchCapture(unittest.TestCase):
         self.assertEqual(recorded.errors.count("\n"), 1, recorded.errors)
         self.assertIn("PyTorch 2.99 is newer than this version of tidemark knows", recorded.errors)
 
+    def packaged(self, name="lib{}.so.2.10.0"):
+        """The stand-in as distributions install it: torch/lib has only links."""
+        root = pathlib.Path(self.folder.name) / "usr/lib"
+        libraries, torch = root / "x86_64-linux-gnu", root / "python3/dist-packages/torch"
+        shutil.copytree(TORCH, torch, ignore=shutil.ignore_patterns("*.so"))
+        libraries.mkdir()
+        for library in ("c10", "c10_cuda", "torch_cpu"):
+            real = libraries / name.format(library)
+            shutil.copy(TORCH / f"lib/lib{library}.so", real)
+            (libraries / f"lib{library}.so").symlink_to(real.name)
+            (torch / f"lib/lib{library}.so").symlink_to(f"../../../../{real.parent.name}/{real.name}")
+        return torch
+
+    def test_libraries_of_a_distribution(self):
+        torch = self.packaged()
+        cache = pathlib.Path(self.folder.name) / "cache"
+        recorded = self.record("churn", torch=torch, cache=cache, PYTHONPATH=str(torch.parent))
+        self.compare(recorded, ["allocated", "requested", "reserved"])
+        self.assertEqual(len(list(cache.rglob("*.so"))), 1)
+        shutil.rmtree(recorded.out)
+        recorded = self.record("workers", torch=torch, TIDEMARK_BRIDGE="0")
+        self.compare(recorded, ["allocated", "reserved"])
+        self.assertIn("MmBackward0", [frame["function"]
+                                      for frame in recorded.stacks()[64 << 10][-1]])
+
     def test_a_fork_leaves_the_parent_recording(self):
         recorded = self.record("forked")
         self.assertEqual(recorded.output, "child\nparent 3\n")

@@ -23,8 +23,8 @@ class Stats(ctypes.Structure):
 
 class Torch:
     def __init__(self, directory):
-        self.cpu = ctypes.CDLL(f"{directory}/lib/libtorch_cpu.so")
-        self.cuda = ctypes.CDLL(f"{directory}/lib/libc10_cuda.so")
+        self.cpu, self.cuda = (ctypes.CDLL(os.path.realpath(f"{directory}/lib/{name}.so"))
+                               for name in ("libtorch_cpu", "libc10_cuda"))
         self.cuda.standin_alloc.restype = ctypes.c_uint64
         self.cuda.standin_alloc.argtypes = [ctypes.c_size_t, ctypes.c_uint64]
         self.cuda.standin_worker.restype = ctypes.c_uint64

@@ -29,6 +29,20 @@ TEST(TorchVersionTest, FilesOfAWheelAndOfTheLibraryForCpp) {
   EXPECT_EQ(read_torch_version(library.c_str()).minor, 4);
   std::ofstream(torch / "version.py") << "from typing import Optional\n\n__version__ = '2.14.0'\n";
   EXPECT_EQ(read_torch_version(library.c_str()).minor, 14);
+}
+
+TEST(TorchVersionTest, LibrariesOfADistribution) {
+  const test::ScratchDirectory root;
+  const std::string library = root / "lib/x86_64-linux-gnu/libtorch_cpu.so.2.6.0";
+  std::filesystem::create_directories(root / "lib/x86_64-linux-gnu");
+  std::ofstream(library) << "";
+  EXPECT_EQ(read_torch_version(library.c_str()).minor, 6);
+  const std::string torch = root / "lib/python3/dist-packages/torch";
+  std::filesystem::create_directories(torch + "/lib");
+  std::ofstream(torch + "/version.py") << "__version__ = '2.7.1'\n";
+  EXPECT_EQ(read_torch_version(library.c_str()).minor, 6);  // of another one
+  std::filesystem::create_symlink(library, torch + "/lib/libtorch_cpu.so");
+  EXPECT_EQ(read_torch_version(library.c_str()).minor, 7);
   EXPECT_FALSE(read_torch_version("/nowhere/lib/libtorch_cpu.so").known());
 }
 
