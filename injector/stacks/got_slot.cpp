@@ -123,6 +123,11 @@ int take_path(dl_phdr_info* info, size_t, void* context) {
   return 1;
 }
 
+int begins_like(dl_phdr_info* info, size_t, void* context) {
+  const auto* const beginning = static_cast<const char*>(context);
+  return std::strncmp(name_of(*info), beginning, std::strlen(beginning)) == 0 ? 1 : 0;
+}
+
 }  // namespace
 
 bool find_got_slot(const char* library, const char* symbol, GotSlot& slot) noexcept {
@@ -140,6 +145,10 @@ bool write_got_slot(const GotSlot& slot, void* target) noexcept {
   std::atomic_ref(*slot.address).store(target, std::memory_order_release);
   if (slot.read_only) ::mprotect(page, page_bytes, PROT_READ);
   return true;
+}
+
+bool is_loaded(const char* beginning) noexcept {
+  return dl_iterate_phdr(begins_like, const_cast<char*>(beginning)) != 0;
 }
 
 bool loaded_path(const char* library, char* path, unsigned long size) noexcept {

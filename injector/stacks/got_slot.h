@@ -22,4 +22,7 @@ bool write_got_slot(const GotSlot& slot, void* target) noexcept;
 // The path of the loaded object; false if it is not loaded. `path` has space for PATH_MAX.
 bool loaded_path(const char* library, char* path, unsigned long size) noexcept;
 
+// Whether an object whose file name begins like this is loaded.
+bool is_loaded(const char* beginning) noexcept;
+
 }  // namespace tidemark::injector

@@ -25,6 +25,7 @@ namespace tidemark::injector {
 namespace {
 
 constexpr char kLibrary[] = "libc10_cuda.so";
+constexpr char kAnyLibrary[] = "libc10_cuda";  // however a package has renamed it
 // The same in every release from 2.0 to 2.13.
 constexpr char kReportUsage[] = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE";
 constexpr char kReportOutOfMemory[] = "_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE";
@@ -81,6 +82,7 @@ std::atomic<bool> g_wanted{false};
 std::atomic<bool> g_hooked{false};
 PidLock g_looking{PidLock::Use::kForeignCalls};
 std::atomic_flag g_said_no_hook;
+std::atomic<bool> g_said_unknown_name{false};  // to this recording
 
 void usage_hook(void* address, int64_t bytes, size_t allocated, size_t reserved,
                 TorchDevice device) {
@@ -125,6 +127,16 @@ void say_too_new(const TorchVersion& version) {
                     "torch: this version is newer than tidemark knows; no stacks and no bridge");
 }
 
+void say_unknown_name() {
+  if (g_said_unknown_name.exchange(true)) return;
+  complain(
+      g_said_no_hook,
+      "PyTorch's libc10_cuda.so is loaded under another name: its allocations are not recorded");
+  recorder().report(
+      HealthKind::kSourceMissing, 0,
+      "torch: libc10_cuda.so is loaded under another name; its allocations are not recorded");
+}
+
 void install_hooks(void* library, const char* path) {
   const TorchVersion version = read_torch_version(path);
   const bool known = !version.at_least(kNewestKnownMajor, kNewestKnownMinor + 1);
@@ -142,7 +154,10 @@ void install_hooks(void* library, const char* path) {
 }
 
 bool look_locked(char (&path)[PATH_MAX]) {
-  if (!loaded_path(kLibrary, path, sizeof path)) return false;
+  if (!loaded_path(kLibrary, path, sizeof path)) {
+    if (is_loaded(kAnyLibrary)) say_unknown_name();
+    return false;
+  }
   void* const library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
   if (library == nullptr) return false;  // it is being loaded right now
   g_hooked.store(true);
@@ -194,6 +209,7 @@ void start_torch(const Options& options, bool late) noexcept {
     return;
   }
   g_options = options;
+  g_said_unknown_name.store(false);
   clear_python_stacks();
   restart_optimizer_hook();
   reset_torch_pinned();

@@ -319,6 +319,18 @@ class TorchCapture(unittest.TestCase):
         self.assertIn("MmBackward0", [frame["function"]
                                       for frame in recorded.stacks()[64 << 10][-1]])
 
+    def test_a_library_with_another_name_is_told_to_be_missing(self):
+        torch = self.packaged("lib{}-1a2b3c4d.so")
+        recorded = self.record("churn", torch=torch)
+        missing = "libc10_cuda.so is loaded under another name"
+        self.assertEqual(recorded.errors.count(missing), 1, recorded.errors)
+        for command in "report", "info":
+            text = subprocess.run([TIDEMARK, command, recorded.out], stdout=subprocess.PIPE,
+                                  text=True, check=True).stdout
+            self.assertEqual(text.count(missing), 1, text)
+            self.assertNotIn("No problems found.", text)
+            self.assertNotIn("complete: nothing lost", text)
+
     def test_a_fork_leaves_the_parent_recording(self):
         recorded = self.record("forked")
         self.assertEqual(recorded.output, "child\nparent 3\n")
