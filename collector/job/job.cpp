@@ -227,6 +227,22 @@ void find_jobs_without_ranks(std::span<const JobMember> members, std::set<std::s
   others.erase(check.job);
 }
 
+// A snapshot does not tell which process it is of.
+void note_snapshots_beside_recordings(std::span<const JobMember> members, JobCheck& check) {
+  bool recordings = false;
+  std::string snapshot;
+  for (size_t i = 0; i < members.size(); ++i) {
+    if (check.foreign[i]) continue;
+    const bool is_snapshot = members[i].facts->info.source == Source::kTorchSnapshot;
+    recordings |= !is_snapshot;
+    if (is_snapshot && snapshot.empty()) snapshot = members[i].file;
+  }
+  if (!recordings || snapshot.empty()) return;
+  check.notes.push_back(fmt::format(
+      "{}: read as another process than those recorded; a run that has both counts twice",
+      snapshot));
+}
+
 }  // namespace
 
 JobCheck check_job(std::span<const JobMember> members) {
@@ -251,6 +267,7 @@ JobCheck check_job(std::span<const JobMember> members) {
   if (check.job.empty()) find_jobs_without_ranks(members, others, check);
   check.other_jobs.assign(others.begin(), others.end());
   note_ranks(members, check);
+  note_snapshots_beside_recordings(members, check);
   return check;
 }
 

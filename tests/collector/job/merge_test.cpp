@@ -6,6 +6,7 @@
 #include <fstream>
 #include <set>
 
+#include "collector/job/job.h"
 #include "collector/trace_source.h"
 #include "proto/read/block_decoder.h"
 #include "tests/support/rank_trace.h"
@@ -120,6 +121,21 @@ TEST_F(Merge, ProcessThatRanAtAnotherTimeIsNoLauncher) {
   ASSERT_TRUE(source.ok());
   EXPECT_EQ(source->readers.size(), 2u);
   EXPECT_EQ(source->jobs, (std::vector<std::string>{"ours", "later"}));
+}
+
+TEST(JobCheck, SnapshotBesideARecordingIsTold) {
+  RankFacts recording;
+  recording.info.rank = -1;
+  recording.info.source = Source::kCapture;
+  RankFacts snapshot = recording;
+  snapshot.info.source = Source::kTorchSnapshot;
+  const std::vector<JobMember> members = {
+      {"a.tmk", &recording}, {"b.tmk", &recording}, {"run.pickle", &snapshot}};
+  const JobCheck check = check_job(members);
+  ASSERT_EQ(check.notes.size(), 1u);
+  EXPECT_TRUE(check.notes[0].starts_with("run.pickle: ")) << check.notes[0];
+  EXPECT_TRUE(check_job(std::span(members).first(2)).notes.empty());
+  EXPECT_TRUE(check_job(std::span(members).last(1)).notes.empty());
 }
 
 TEST_F(Merge, JobsWithoutRanksAreToldApart) {
