@@ -406,6 +406,20 @@ struct cuMemsetD8Async_params {
   CUstream hStream;
 };
 using cuMemsetD8Async_ptsz_params = cuMemsetD8Async_params;
+struct cuMemsetD32Async_params {
+  CUdeviceptr dstDevice;
+  unsigned int ui;
+  size_t N;
+  CUstream hStream;
+};
+using cuMemsetD32Async_ptsz_params = cuMemsetD32Async_params;
+struct cuStreamWriteValue32_v2_params {
+  CUstream stream;
+  CUdeviceptr addr;
+  uint32_t value;
+  unsigned int flags;
+};
+using cuStreamWriteValue32_params = cuStreamWriteValue32_v2_params;
 
 // Streams.
 

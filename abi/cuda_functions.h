@@ -283,6 +283,10 @@ using cuMemcpyDtoDAsync_v2_fn = CUresult (*)(CUdeviceptr dstDevice, CUdeviceptr 
 using cuMemsetD8_v2_fn = CUresult (*)(CUdeviceptr dstDevice, unsigned char uc, size_t N);
 using cuMemsetD8Async_fn = CUresult (*)(CUdeviceptr dstDevice, unsigned char uc, size_t N,
                                         CUstream hStream);
+using cuMemsetD32Async_fn = CUresult (*)(CUdeviceptr dstDevice, unsigned int ui, size_t N,
+                                         CUstream hStream);
+using cuStreamWriteValue32_v2_fn = CUresult (*)(CUstream stream, CUdeviceptr addr, uint32_t value,
+                                                unsigned int flags);
 
 // Streams.
 using cuStreamCreate_fn = CUresult (*)(CUstream* phStream, unsigned int Flags);

@@ -197,6 +197,10 @@ enum DriverCallbackId : uint32_t {
   CBID_cuMemsetD8_v2_ptds = 411,
   CBID_cuMemsetD8Async = 216,
   CBID_cuMemsetD8Async_ptsz = 428,
+  CBID_cuMemsetD32Async = 220,
+  CBID_cuMemsetD32Async_ptsz = 430,
+  CBID_cuStreamWriteValue32 = 460,
+  CBID_cuStreamWriteValue32_v2 = 663,
   // Streams.
   CBID_cuStreamCreate = 124,
   CBID_cuStreamCreateWithPriority = 367,

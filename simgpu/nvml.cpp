@@ -303,6 +303,19 @@ SIMGPU_EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t de
   return list_processes(device, &list->numProcArrayEntries, list->procArray);
 }
 
+// There are no NVLinks.
+SIMGPU_EXPORT nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t /*device*/,
+                                                               unsigned int /*link*/,
+                                                               void* /*type*/) {
+  return NVML_ERROR_NOT_SUPPORTED;
+}
+
+SIMGPU_EXPORT nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t /*device*/,
+                                                               unsigned int /*link*/,
+                                                               void* /*info*/) {
+  return NVML_ERROR_NOT_SUPPORTED;
+}
+
 SIMGPU_EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t /*device*/, unsigned int* /*current*/,
                                                 unsigned int* /*pending*/) {
   return NVML_ERROR_NOT_SUPPORTED;

@@ -97,8 +97,10 @@ CUresult run_copy(Driver& driver, Context& context, const Copy& copy, CUstream h
   return CUDA_SUCCESS;
 }
 
-CUresult run_fill(Driver& driver, Context& context, CUdeviceptr target, unsigned char value,
-                  uint64_t bytes, CUstream handle, bool async, bool per_thread) {
+template <typename Value>
+CUresult run_fill(Driver& driver, Context& context, CUdeviceptr target, Value value, uint64_t count,
+                  CUstream handle, bool async, bool per_thread) {
+  const uint64_t bytes = count * sizeof(Value);
   Stream* stream = stream_of(driver, context, handle, per_thread);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (bytes == 0) return CUDA_SUCCESS;
@@ -108,7 +110,7 @@ CUresult run_fill(Driver& driver, Context& context, CUdeviceptr target, unsigned
     return CUDA_SUCCESS;
   }
   if (host_backed(driver, target, bytes)) {
-    std::memset(reinterpret_cast<void*>(target), value, bytes);
+    std::fill_n(reinterpret_cast<Value*>(target), count, value);
   }
   WorkEvent event =
       work_event(context, *stream, cupti::CUPTI_ACTIVITY_KIND_MEMSET, copy_duration_ns(bytes));
@@ -270,18 +272,36 @@ SIMGPU_COPY_ASYNC(cuMemcpyDtoDAsync_v2_ptsz, CUdeviceptr, CUdeviceptr, kOnDevice
           return run_fill(driver, context, dstDevice, uc, N, nullptr, false, PER_THREAD); \
         });                                                                               \
   }
-#define SIMGPU_FILL_ASYNC(NAME, PER_THREAD)                                              \
-  SIMGPU_EXPORT CUresult NAME(CUdeviceptr dstDevice, unsigned char uc, size_t N,         \
-                              CUstream hStream) {                                        \
-    return SIMGPU_CALL(NAME, dstDevice, uc, N, hStream)                                  \
-        .run_in_context([&](Driver& driver, Context& context) {                          \
-          return run_fill(driver, context, dstDevice, uc, N, hStream, true, PER_THREAD); \
-        });                                                                              \
+#define SIMGPU_FILL_ASYNC(NAME, VALUE, PER_THREAD)                                              \
+  SIMGPU_EXPORT CUresult NAME(CUdeviceptr dstDevice, VALUE value, size_t N, CUstream hStream) { \
+    return SIMGPU_CALL(NAME, dstDevice, value, N, hStream)                                      \
+        .run_in_context([&](Driver& driver, Context& context) {                                 \
+          return run_fill(driver, context, dstDevice, value, N, hStream, true, PER_THREAD);     \
+        });                                                                                     \
   }
 
 SIMGPU_FILL(cuMemsetD8_v2, false)
 SIMGPU_FILL(cuMemsetD8_v2_ptds, true)
-SIMGPU_FILL_ASYNC(cuMemsetD8Async, false)
-SIMGPU_FILL_ASYNC(cuMemsetD8Async_ptsz, true)
+SIMGPU_FILL_ASYNC(cuMemsetD8Async, unsigned char, false)
+SIMGPU_FILL_ASYNC(cuMemsetD8Async_ptsz, unsigned char, true)
+SIMGPU_FILL_ASYNC(cuMemsetD32Async, unsigned int, false)
+SIMGPU_FILL_ASYNC(cuMemsetD32Async_ptsz, unsigned int, true)
+
+// No work that CUPTI reports.
+#define SIMGPU_WRITE_VALUE(NAME)                                                                   \
+  SIMGPU_EXPORT CUresult NAME(CUstream stream, CUdeviceptr addr, uint32_t value,                   \
+                              unsigned int flags) {                                                \
+    return SIMGPU_CALL(NAME, stream, addr, value, flags)                                           \
+        .run_in_context([&](Driver& driver, Context& context) {                                    \
+          if (stream_of(driver, context, stream, false) == nullptr)                                \
+            return CUDA_ERROR_INVALID_HANDLE;                                                      \
+          if (addr == 0 || addr % sizeof value != 0) return CUDA_ERROR_INVALID_VALUE;              \
+          if (host_backed(driver, addr, sizeof value)) *reinterpret_cast<uint32_t*>(addr) = value; \
+          return CUDA_SUCCESS;                                                                     \
+        });                                                                                        \
+  }
+
+SIMGPU_WRITE_VALUE(cuStreamWriteValue32)
+SIMGPU_WRITE_VALUE(cuStreamWriteValue32_v2)
 
 }  // namespace tidemark::simgpu

@@ -232,6 +232,12 @@ TEST_F(Sharing, NvmlChecksItsArguments) {
   char version[kDriverVersionBytes];
   EXPECT_EQ(NVML(nvmlSystemGetDriverVersion)(version, sizeof(version)), NVML_SUCCESS);
   EXPECT_EQ(NVML(nvmlSystemGetDriverVersion)(version, 3), NVML_ERROR_INSUFFICIENT_SIZE);
+  using AskLink = nvmlReturn_t (*)(nvmlDevice_t, unsigned int, void*);
+  for (const char* name :
+       {"nvmlDeviceGetNvLinkRemoteDeviceType", "nvmlDeviceGetNvLinkRemotePciInfo_v2"}) {
+    EXPECT_EQ(find_in<AskLink>("libnvidia-ml.so.1", name)(card(0), 0, nullptr),
+              NVML_ERROR_NOT_SUPPORTED);
+  }
 }
 
 }  // namespace

@@ -134,6 +134,23 @@ TEST_F(Work, CopiesAndFills) {
   OK(CU(cuMemFree_v2)(p));
 }
 
+TEST_F(Work, WordsAreFilledAndWritten) {
+  void* host = nullptr;
+  OK(CU(cuMemAllocHost_v2)(&host, 4096));
+  auto* const words = static_cast<uint32_t*>(host);
+  const auto p = reinterpret_cast<CUdeviceptr>(host);
+  OK(CU(cuMemsetD32Async)(p, 0x01020304, 1024, nullptr));
+  EXPECT_EQ(words[1023], 0x01020304U);
+  OK(CU(cuStreamWriteValue32_v2)(nullptr, p + 4, 7, 0));
+  EXPECT_EQ(words[1], 7U);
+  EXPECT_EQ(CU(cuStreamWriteValue32_v2)(nullptr, 0, 7, 0), CUDA_ERROR_INVALID_VALUE);
+  OK(CU(cuCtxSynchronize)());
+  const auto fills = records(cupti::CUPTI_ACTIVITY_KIND_MEMSET);
+  ASSERT_EQ(fills.size(), 1U);
+  EXPECT_EQ(fills[0].bytes, 4096U);
+  OK(CU(cuMemFreeHost)(host));
+}
+
 uint64_t graph_memory(CUgraphMem_attribute attribute) {
   uint64_t value = 0;
   EXPECT_EQ(CU(cuDeviceGetGraphMemAttribute)(0, attribute, &value), CUDA_SUCCESS);
