@@ -122,7 +122,8 @@ Planner::Planner(const ProcessModel& process, const AllocationHistory& model, Wh
       whatif_(std::move(whatif)),
       options_(options),
       layers_(program_),
-      laws_(infer_laws(program_)) {
+      laws_(infer_laws(program_)),
+      failure_(last_failure(program_)) {
   variety_ = learn_from_steps(program_, laws_);
   const uint64_t card = whatif_.card_bytes();
   // Where the driver refused memory, that is all there was; also if the size of the same card is
@@ -176,19 +177,48 @@ Status Planner::learn(const ProcessModel& other, Dimension dimension) {
   return {};
 }
 
+Planner::LastFailure Planner::last_failure(const RecordedProgram& program) {
+  const ProcessModel& process = program.process();
+  LastFailure last;
+  for (const AllocationHistory& model : process.framework) {
+    if (model.failures.empty()) continue;
+    if (last.model == nullptr || model.failures.back().time_ns > last.failure().time_ns) {
+      last.model = &model;
+    }
+  }
+  if (last.model == &program.model()) {
+    last.steps_there = program.steps();
+  } else if (last.model != nullptr) {
+    last.steps_there = find_steps(process, *last.model, StackRoles(process));
+  }
+  return last;
+}
+
 bool Planner::ends_at_error() const {
-  return ran_out() && program_.steps().after_event(program_.model().failures.back().event) == 0;
+  if (failure_.model == nullptr) return false;
+  const int64_t time = failure_.failure().time_ns;
+  const uint32_t here = program_.model().first_event_not([&](int64_t t) { return t <= time; });
+  return failure_.steps_there.after_event(failure_.failure().event) == 0 &&
+         program_.steps().after_event(here) == 0;
 }
 
 bool Planner::has_whole_step() const {
-  if (!ran_out()) return true;
-  const FailedAllocation& failure = program_.model().failures.back();
-  const Steps& steps = program_.steps();
-  if (steps.before_event(failure.event) + steps.after_event(failure.event) != 0) return true;
+  if (failure_.model == nullptr) return true;
+  const FailedAllocation& failure = failure_.failure();
+  const Steps& there = failure_.steps_there;
+  if (there.before_event(failure.event) + there.after_event(failure.event) != 0) return true;
+  const int64_t time = failure.time_ns;
+  const uint32_t here = program_.model().first_event_not([&](int64_t t) { return t <= time; });
+  if (program_.steps().before_event(here) + program_.steps().after_event(here) != 0) return true;
   // One step alone has no rhythm, but the optimizer that ended it.
   const StackRole role = program_.role_of_stack(failure.stack);
   return program_.has_optimizer() && !program_.passes().empty() && role != StackRole::kOptimizer &&
          role != StackRole::kOptimizerInit;
+}
+
+std::optional<int64_t> Planner::other_device_that_failed() const {
+  if (failure_.model == nullptr || failure_.model == &program_.model()) return std::nullopt;
+  return failure_.model->device;
 }
 
 std::vector<PlanPoint> Planner::recorded_curve() const {

@@ -86,10 +86,14 @@ class Planner {
   // Memory that the allocator may reserve; 0: not known.
   uint64_t capacity() const { return capacity_; }
   bool ran_out() const { return !program_.model().failures.empty(); }
-  // Whether the recording has no whole step after its out-of-memory error: plans are lower bounds.
+  // Whether the recording has no whole step after the last out-of-memory error of the process:
+  // plans are lower bounds.
   bool ends_at_error() const;
   // False if it ended with that error before the end of the first step.
   bool has_whole_step() const;
+  // The device that had this error, where it is another one of the process: what ends there ends
+  // everywhere.
+  std::optional<int64_t> other_device_that_failed() const;
   // Whether steps may divide their batch: a plan for another batch is then one for what a pass
   // gets.
   bool may_divide_batch() const {
@@ -103,6 +107,15 @@ class Planner {
   Planner(const ProcessModel& process, const AllocationHistory& model, WhatIf whatif,
           const PlanOptions& options);
 
+  // The last out-of-memory error of the process, and the steps of the device that had it.
+  struct LastFailure {
+    const AllocationHistory* model = nullptr;  // null: there was none
+    Steps steps_there;
+
+    const FailedAllocation& failure() const { return model->failures.back(); }
+  };
+  static LastFailure last_failure(const RecordedProgram& program);
+
   Result<PlannedRun> run_of(const PlanChange& change, Estimate estimate) const;
   AllocatorSettings settings_of(const PlanChange& change) const;
   void add_composition(const PlannedRun& run, PlanOutcome& out) const;
@@ -114,6 +127,7 @@ class Planner {
   PlanOptions options_;
   Layers layers_;
   SizeLaws laws_;
+  LastFailure failure_;
   LearntLaws learnt_;
   Dimension learnt_dimension_ = Dimension::kBatch;
   StepVariety variety_ = StepVariety::kNone;

@@ -1,5 +1,7 @@
 #include "analysis/plan/plan_report.h"
 
+#include <span>
+
 #include "analysis/insight/card/limit.h"
 #include "analysis/whatif/whatif_report.h"
 
@@ -77,6 +79,7 @@ Result<PlanDevice> plan_device(const ProcessModel& process, const AllocationHist
   d.leaves_others = d.is_other_card && need_outside_torch(process, history.device).leaves_others;
   d.capacity = planner.capacity();
   d.ran_out = planner.ran_out();
+  d.other_device_failed = planner.other_device_that_failed();
   d.ends_at_error = planner.ends_at_error();
   d.has_whole_step = planner.has_whole_step();
   d.may_divide_batch = planner.may_divide_batch();
@@ -87,6 +90,20 @@ Result<PlanDevice> plan_device(const ProcessModel& process, const AllocationHist
   if (!found) return found.error();
   d.fit = std::move(*found);
   return d;
+}
+
+// One batch runs on all devices of a process: the smallest that fits decides.
+void share_batch(std::span<PlanDevice> devices) {
+  const PlanDevice* least = nullptr;
+  for (const PlanDevice& d : devices) {
+    const bool less = d.fit && (least == nullptr || d.fit->batch.factor < least->fit->batch.factor);
+    if (less) least = &d;
+  }
+  if (least == nullptr) return;
+  const SharedBatch shared{least->device, least->fit->batch};
+  for (PlanDevice& d : devices) {
+    if (d.fit && d.fit->batch.factor > shared.batch.factor) d.fit->shared = shared;
+  }
 }
 
 }  // namespace
@@ -102,6 +119,7 @@ Result<PlanReport> make_plan_report(const TraceModel& model, const TraceModel* o
   std::optional<Error> reason;
   for (const ProcessModel& process : model.processes) {
     if (question.rank && process.info.rank != *question.rank) continue;
+    const size_t first = report.devices.size();
     for (const AllocationHistory& history : process.framework) {
       if (question.device && history.device != *question.device) continue;
       Result<PlanDevice> d = plan_device(process, history, other, question);
@@ -111,6 +129,7 @@ Result<PlanReport> make_plan_report(const TraceModel& model, const TraceModel* o
         reason = d.error();
       }
     }
+    share_batch(std::span(report.devices).subspan(first));
   }
   if (!report.devices.empty()) return report;
   return nothing_to_replay(model, reason, question.rank || question.device);

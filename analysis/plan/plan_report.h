@@ -19,8 +19,15 @@ struct PlanQuestion {
   uint64_t samples = 0;  // the recorded batch size, for `fit`; 0: not known
 };
 
+// Of the device of a process on which the smallest batch fits: its devices share the batch.
+struct SharedBatch {
+  int64_t device = 0;
+  FittingBatch batch;
+};
+
 struct PlanFit {
   FittingBatch batch;
+  std::optional<SharedBatch> shared;   // if a smaller one fits on another device of the process
   PlanOutcome outcome;                 // with that batch, if there is one
   std::optional<PlanChange> cheapest;  // changes with which the program fits, if it does not
   std::optional<PlanOutcome> cheapest_outcome;
@@ -43,6 +50,8 @@ struct PlanDevice {
   bool leaves_others = false;  // and other processes of the recording are not counted
   uint64_t capacity = 0;       // of the card, for PyTorch; 0: not known
   bool ran_out = false;
+  // Another device of the process had its last out-of-memory error.
+  std::optional<int64_t> other_device_failed;
   bool ends_at_error = false;     // plans are lower bounds, and batches that fit upper ones
   bool has_whole_step = true;     // if not, no batch can be said to fit
   bool may_divide_batch = false;  // factors of the batch are then those of what one pass gets

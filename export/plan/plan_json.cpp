@@ -62,6 +62,10 @@ void write_fit(JsonWriter& json, const PlanDevice& d, const PlanFit& f) {
   const bool known = d.growth.empty() && (d.has_whole_step || f.batch.factor == 0);
   if (known) json.field("batch_factor", f.batch.factor);
   if (known && f.batch.samples != 0) json.field("batch_samples", f.batch.samples);
+  if (known && f.shared) {
+    json.field("shared_batch_factor", f.shared->batch.factor);
+    json.field("shared_batch_device", f.shared->device);
+  }
   json.field("at_most", d.ends_at_error);
   json.field("larger_not_tried", f.batch.at_limit);
   if (known && f.batch.factor > 0) {
@@ -97,6 +101,7 @@ void write_device(JsonWriter& json, const PlanDevice& d) {
   json.field("replayed_reserved_peak_bytes", d.replayed_reserved_peak);
   json.field("out_of_memory", d.ran_out);
   json.field("ends_at_error", d.ends_at_error);
+  if (d.other_device_failed) json.field("other_device_failed", *d.other_device_failed);
   json.field("has_whole_step", d.has_whole_step);
   json.field("may_divide_batch", d.may_divide_batch);
   if (!d.growth.empty()) json.field("growth", d.growth);

@@ -37,9 +37,7 @@ class TextPlan : StyledLines {
     device_title(d.rank, d.device, d.card_name);
     line(styled("  recorded  {} reserved, {} allocated{}",
                 bold(size_text(d.recorded_reserved_peak)), size_text(d.recorded_allocated_peak),
-                d.ends_at_error ? "; the recording ends with an out-of-memory error"
-                : d.ran_out     ? "; out of memory, after which the program went on"
-                                : ""));
+                failure_text(d)));
     if (d.replayed_reserved_peak != d.recorded_reserved_peak) {
       line(styled("  replayed  {} reserved: compare the plan with this",
                   size_text(d.replayed_reserved_peak)));
@@ -52,6 +50,15 @@ class TextPlan : StyledLines {
     if (d.fit) fit(d, *d.fit);
     line();
     for (const std::string& text : d.outcome.assumptions) line(dim("  - " + text));
+  }
+
+  static std::string failure_text(const PlanDevice& d) {
+    if (d.ends_at_error) {
+      return fmt::format(
+          "; the recording ends with an out-of-memory error{}",
+          d.other_device_failed ? fmt::format(" of cuda:{}", *d.other_device_failed) : "");
+    }
+    return d.ran_out ? "; out of memory, after which the program went on" : "";
   }
 
   static std::string change_text(const PlanDevice& d, const PlanChange& change) {
@@ -217,6 +224,16 @@ class TextPlan : StyledLines {
                 caveats(d, f.outcome)));
   }
 
+  void shared_batch(const PlanDevice& d, const SharedBatch& shared) {
+    if (!d.has_whole_step) return;
+    const std::string most = shared.batch.factor == 0
+                                 ? "no batch"
+                                 : fmt::format("at most {}x", factor_text(shared.batch.factor));
+    line(paint(fmt::format("  The devices of this process share the batch, and {} fits cuda:{}.",
+                           most, shared.device),
+               "33"));
+  }
+
   void fit(const PlanDevice& d, const PlanFit& f) {
     line();
     if (!d.growth.empty()) {
@@ -228,6 +245,7 @@ class TextPlan : StyledLines {
       return;
     }
     largest_batch(d, f);
+    if (f.shared) shared_batch(d, *f.shared);
     if (f.cheapest) {
       line(styled("  Cheapest changes with which {} fits: {}: {} reserved of {}{}",
                   d.ends_at_error ? "what was recorded" : "it", bold(change_text(d, *f.cheapest)),
