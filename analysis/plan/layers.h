@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "analysis/plan/program.h"
+#include "analysis/plan/program/program.h"
 
 namespace tidemark {
 

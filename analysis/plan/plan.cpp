@@ -1,15 +1,10 @@
 #include "analysis/plan/plan.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 
 #include "analysis/insight/card/limit.h"
-#include "analysis/load/number_width.h"
-#include "analysis/names/stack_lines.h"
 #include "analysis/whatif/context_size.h"
-#include "analysis/wording.h"
 
 namespace tidemark {
 
@@ -328,151 +323,6 @@ void Planner::add_composition(const PlannedRun& run, PlanOutcome& out) const {
     bytes.path = path;
     out.layers.push_back(bytes);
   }
-}
-
-void Planner::state_precision(PlanPrecision precision, std::vector<std::string>& out) const {
-  if (precision == PlanPrecision::kRecorded) return;
-  const RecordedWidths widths = recorded_widths(program_);
-  const bool in_float64 = computes_in_float64(program_.process().names);
-  const bool half = precision == PlanPrecision::kHalf;
-  if (half && widths.all_in_16()) {
-    out.push_back(
-        "the recorded program computes in 16 bits, as the names of its kernels tell: its weights "
-        "and activations are taken to have 16 bits already, and nothing changes");
-  } else if (half && widths.autocasts) {
-    out.push_back(
-        "the recorded program used autocast: with a model in 16 bits, weights, gradients and "
-        "optimizer states halve, and the casts of weights go");
-  } else if (half) {
-    out.push_back(fmt::format(
-        "the model and its inputs are converted to 16 bits: weights, gradients, optimizer states "
-        "and activations {}. Other data that the program keeps through all steps stays as it is, "
-        "except copies of weights",
-        in_float64 ? "take a quarter; the recorded ones have 64 bits, as the kernels of matrix "
-                     "products tell"
-        : widths.unsure()
-            ? "halve where they have 32 bits. Kernels of the recording compute in 16 bits, too, "
-              "and not of all tensors is known which they have: the range is from all to none of "
-              "those"
-            : "halve; the recorded ones are taken to have 32 bits"));
-  } else if (in_float64) {
-    out.push_back(
-        "the recorded program computes in 64 bits, as the kernels of its matrix products tell, and "
-        "autocast leaves such numbers as they are: convert the model and its inputs to 32 bits "
-        "first");
-  } else if (widths.computes_in_16()) {
-    out.push_back("the recorded program computes in 16 bits already: autocast changes nothing");
-  } else {
-    out.push_back(
-        "autocast: results of matrix products, convolutions and activation functions halve; "
-        "weights, optimizer states, normalizations and sums keep 32 bits. Copies of weights are "
-        "not counted");
-  }
-}
-
-void Planner::state_assumptions(const PlanChange& change, std::vector<std::string>& out) const {
-  const bool grows = change.batch != 1 || change.seq != 1;
-  if (grows && learnt_.ratio != 1) {
-    out.push_back(fmt::format(
-        "learnt from two recordings: the other has {}x the {}; {} of the bytes that grow were "
-        "matched",
-        factor_text(learnt_.ratio), learnt_dimension_ == Dimension::kBatch ? "batch" : "sequence",
-        percent_text(learnt_.matched_bytes, learnt_.all_bytes)));
-  } else if (grows) {
-    out.push_back(fmt::format(
-        "inferred from one recording: inputs and what forward and backward passes allocate grow "
-        "with the batch; weights, their copies and optimizer states do not{}",
-        change.batch == 1 ? "" : ". A second recording, with another batch, tells more"));
-  }
-  if (change.seq != 1 && (learnt_.ratio == 1 || learnt_dimension_ == Dimension::kBatch)) {
-    const bool square = std::any_of(laws_.begin(), laws_.end(),
-                                    [](const SizeLaw& l) { return l.scaled != 0 && l.seq == 2; });
-    if (variety_ == StepVariety::kLengths) {
-      out.push_back("the lengths of the steps vary, and tell what grows with the sequence");
-    } else {
-      out.push_back(fmt::format(
-          "{}, so this is assumed and not seen: what grows with the batch grows with the "
-          "sequence{}. A second recording, with another length, tells more",
-          variety_ != StepVariety::kNone ? "the steps vary, in their batch or in their length"
-          : program_.passes().empty()    ? "the inputs of the steps do not tell which are longer"
-                                         : "no steps were found that differ in their length",
-          square ? ", attention matrices (results of softmax) with its square; the range begins "
-                   "where they grow as the rest does"
-                 : "; no attention matrices were found, which would grow with its square"));
-    }
-  }
-  const bool evaluates = std::any_of(
-      program_.evaluations().begin(), program_.evaluations().end(),
-      [&](const Phase& phase) { return phase.holds(program_.model().allocated_peak.event); });
-  if (change.batch != 1 && evaluates && learnt_.ratio == 1) {
-    out.push_back(
-        "the recorded peak is outside of training, in a validation or generation, which may have a "
-        "batch of its own: the range has both, its batch changed and as recorded");
-  }
-  if (change.batch != 1 && may_divide_batch()) {
-    const uint32_t caller = program_.batch_parts().caller;
-    const Dictionary& names = program_.process().names;
-    out.push_back(fmt::format(
-        "each step calls the model several times with equal sizes{}, and without an input for each "
-        "call. If a call gets a part of the batch (a micro-batch, a chunk), memory follows the "
-        "size "
-        "of the part: with another batch there may only be more or fewer parts. The range has both",
-        caller == 0 ? "" : fmt::format(" ({})", place_of(names.stack_text(caller)))));
-  }
-  state_precision(change.precision, out);
-  switch (change.optimizer) {
-    case PlanOptimizer::kAdamW:
-      out.push_back(
-          "two states of the size of each weight; each step allocates one more of that size for a "
-          "moment (foreach)");
-      break;
-    case PlanOptimizer::kAdamW8bit:
-      out.push_back(
-          "two states of one byte per weight and a factor per 256 of them; the step "
-          "itself allocates nothing");
-      break;
-    case PlanOptimizer::kFused:
-    case PlanOptimizer::kSgd:
-    case PlanOptimizer::kSgdMomentum:
-      out.push_back("the step itself allocates nothing");
-      break;
-    default:
-      break;
-  }
-  if (change.checkpoint) {
-    out.push_back(
-        "each checkpointed layer keeps its result only and runs again at the beginning of its "
-        "backward pass (use_reentrant=False)");
-  }
-  if (change.shard != PlanShard::kNone && change.ranks > 1) {
-    out.push_back(change.shard == PlanShard::kZero3
-                      ? "FSDP2 with one group per layer and the rest in the root; the batch of a "
-                        "rank stays as recorded; NCCL's own buffers are not counted"
-                      : "gradients are copied into buckets of 25 MiB; the batch of a rank stays as "
-                        "recorded; NCCL's own buffers are not counted");
-  }
-  if (ends_at_error()) {
-    out.push_back(
-        "the recorded run ended with an out-of-memory error: what it would have allocated later is "
-        "not in the plan");
-  }
-  if (!program_.has_optimizer() && !program_.passes().empty()) {
-    out.push_back("no step of an optimizer was recorded, so its states may be missing");
-  }
-  if (keeps_limit_) {
-    out.push_back(
-        "the driver refused memory in the recording, on a card of about this size: what it had for "
-        "PyTorch then counts");
-  }
-  if (may_have_limit_) {
-    out.push_back(
-        "a limit that the program sets with set_per_process_memory_fraction is recorded only when "
-        "a "
-        "request exceeds it: if there is one, name it with --recorded-conf "
-        "per_process_memory_fraction:0.5");
-  }
-  if (assumes_outside_ && !whatif_.assumes_other()) out.push_back(assumed_context_text());
-  for (const std::string& note : whatif_.notes()) out.push_back(note);
 }
 
 }  // namespace tidemark

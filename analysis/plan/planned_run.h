@@ -8,7 +8,7 @@
 
 #include "analysis/plan/change.h"
 #include "analysis/plan/layers.h"
-#include "analysis/plan/program.h"
+#include "analysis/plan/program/program.h"
 #include "analysis/whatif/allocator/request_log.h"
 
 namespace tidemark {

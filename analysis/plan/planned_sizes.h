@@ -6,8 +6,8 @@
 
 #include "analysis/load/number_width.h"
 #include "analysis/plan/change.h"
-#include "analysis/plan/program.h"
-#include "analysis/plan/size_law.h"
+#include "analysis/plan/laws/size_law.h"
+#include "analysis/plan/program/program.h"
 
 namespace tidemark {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "analysis/plan/program.h"
+#include "analysis/plan/program/program.h"
 #include "analysis/whatif/allocator/request_log.h"
 
 namespace tidemark {

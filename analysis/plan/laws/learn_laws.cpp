@@ -4,8 +4,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "analysis/plan/program.h"
-#include "analysis/plan/size_law.h"
+#include "analysis/plan/laws/size_law.h"
+#include "analysis/plan/program/program.h"
 
 namespace tidemark {
 

@@ -1,4 +1,4 @@
-#include "analysis/plan/program.h"
+#include "analysis/plan/program/program.h"
 
 #include <algorithm>
 #include <array>

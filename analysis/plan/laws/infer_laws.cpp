@@ -6,9 +6,9 @@
 #include <unordered_set>
 #include <vector>
 
-#include "analysis/plan/program.h"
-#include "analysis/plan/reduction_buffers.h"
-#include "analysis/plan/size_law.h"
+#include "analysis/plan/laws/reduction_buffers.h"
+#include "analysis/plan/laws/size_law.h"
+#include "analysis/plan/program/program.h"
 
 namespace tidemark {
 

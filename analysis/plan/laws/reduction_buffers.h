@@ -19,7 +19,7 @@
 #include <string_view>
 #include <vector>
 
-#include "analysis/plan/program.h"
+#include "analysis/plan/program/program.h"
 
 namespace tidemark {
 

@@ -1,4 +1,4 @@
-#include "analysis/plan/reduction_buffers.h"
+#include "analysis/plan/laws/reduction_buffers.h"
 
 #include <algorithm>
 #include <cctype>

@@ -19,8 +19,8 @@ struct SizeLaw {
   uint8_t seq = 0;
   // Otherwise it may as well follow the other powers below; one that is fixed may grow with both.
   bool sure = true;
-  // Of a buffer for reductions (analysis/plan/reduction_buffers.h): it stays at this size until a
-  // sixteenth of the scaled part is more. 0: no limit.
+  // Of a buffer for reductions (analysis/plan/laws/reduction_buffers.h): it stays at this size
+  // until a sixteenth of the scaled part is more. 0: no limit.
   uint64_t most = 0;
   uint8_t other_batch = 0;
   uint8_t other_seq = 0;
