@@ -211,7 +211,12 @@ class PlannedSizes {
     }
     for (const OperationRun& run : p_.runs()) {
       if (p_.role(run.first) != StackRole::kForward) continue;
-      for (uint32_t i = run.first; i + 1 < run.end; ++i) {
+      for (uint32_t i = run.first; i < run.end; ++i) {
+        if (!p_.is_cast(i)) continue;
+        cast_[i] = true;
+        if (!p_.is_weight_copy(i)) full_sizes_.insert(2 * p_.bytes(i));
+      }
+      for (uint32_t i = run.first; i + 1 < run.end && !p_.names_operations(); ++i) {
         cast_[i] = cast_[i] || full_sizes_.contains(2 * p_.bytes(i));
       }
     }

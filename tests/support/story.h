@@ -38,7 +38,7 @@ class Story {
     now_ = kStartNs;
   }
 
-  // "function file:line", innermost first.
+  // "function file:line", innermost first; native ones are in files that end with ".cpp".
   uint32_t stack(const std::vector<std::string>& frames) {
     uint32_t id = 0;
     for (auto text = frames.rbegin(); text != frames.rend(); ++text) {
@@ -48,7 +48,8 @@ class Story {
       f.function = names_.string(text->substr(0, space));
       f.file = names_.string(text->substr(space + 1, colon - space - 1));
       f.line = std::stoll(text->substr(colon + 1));
-      f.kind = FrameKind::kPython;
+      const bool native = text->find(".cpp:") != text->npos;
+      f.kind = native ? FrameKind::kNative : FrameKind::kPython;
       id = names_.stack(id, names_.frame(f));
     }
     return id;

@@ -54,7 +54,7 @@ class LawInference {
     if (p_.bytes(row) <= kScalarBytes) return fixed(row);
     // What the program prepares has nothing to do with the batch of a server.
     if (p_.precedes_steps(row)) return fixed(row, p_.passes().empty());
-    if (p_.is_own_weight(row)) return fixed(row);
+    if (p_.is_own_weight(row) || p_.is_own_state(row) || p_.is_weight_copy(row)) return fixed(row);
     if (p_.is_cached(row)) return fixed(row, false);  // its limit decides, and not one request
     switch (p_.category(row)) {
       case Category::kParameter:
@@ -64,8 +64,8 @@ class LawInference {
       case Category::kCommunication:
         return fixed(row);
       case Category::kInput:
-        return scaled(row);
-      case Category::kKvCache:  // a pool may have a size of its own
+        return scaled(row, !p_.outlives_steps(row));  // perhaps all data
+      case Category::kKvCache:                        // a pool may have a size of its own
         return scaled(row, !stays(row));
       default:
         break;
@@ -135,7 +135,7 @@ class LawInference {
       if (normalizes && p_.is_parameter_size(bytes)) fix(i);  // statistics of channels
       const bool result = i + 1 == run.end && run.end - run.first > 1 && may_grow(bytes);
       if (result && !ends_with_weight(run)) break;
-      const bool copy = p_.autocasts() && p_.is_parameter_size(2 * bytes);
+      const bool copy = p_.autocasts() && !p_.names_operations() && p_.is_parameter_size(2 * bytes);
       if (copy && (run.end - run.first > 1 || !may_grow(bytes)) && seen.insert(bytes).second) {
         fix(i);
       }

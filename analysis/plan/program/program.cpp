@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "analysis/insight/categories/stacks_through.h"
 #include "analysis/load/number_width.h"
 #include "analysis/names/module_stacks.h"
 
@@ -15,6 +16,7 @@ RecordedProgram::RecordedProgram(const ProcessModel& process, const AllocationHi
     : process_(process),
       model_(model),
       roles_(process),
+      places_(process.names),
       steps_(find_steps(process, model, roles_)),
       categories_(categorize(process, model, roles_, steps_)) {
   find_parts();
@@ -25,6 +27,7 @@ RecordedProgram::RecordedProgram(const ProcessModel& process, const AllocationHi
     : process_(process),
       model_(model),
       roles_(roles),
+      places_(process.names),
       steps_(std::move(steps)),
       categories_(std::move(categories)) {
   find_parts();
@@ -47,6 +50,7 @@ void RecordedProgram::find_parts() {
   parameter_sizes_.assign(sizes.begin(), sizes.end());
   find_calls();
   find_own_weights();
+  find_own_states();
   find_full_caches();
   find_runs();
   find_modules();
@@ -114,6 +118,29 @@ void RecordedProgram::find_own_weights() {
     if (!may_be(i) || !outlives_steps(i) || sizes[line_of(i)].size() < kSizesOfModel) continue;
     own_weights_[i] = true;
     own_weight_sizes_.insert(bytes_[i]);
+  }
+}
+
+// What is made for a batch is made for each one, and an object that fetches batches does so in
+// other functions than the one that sets it up.
+void RecordedProgram::find_own_states() {
+  own_states_.assign(rows(), false);
+  if (passes_.empty() || first_forward_ == kNever) return;
+  const std::vector<bool> sets_up = stacks_through(
+      process_.names,
+      [](std::string_view function, std::string_view) { return function.ends_with("__init__"); });
+  const AllocationColumns& all = model_.allocations;
+  std::unordered_set<uint64_t> gradients;
+  std::unordered_set<uint32_t> again;  // stacks that allocate later, too
+  for (size_t i = 0; i < rows(); ++i) {
+    if (category(i) == Category::kGradient) gradients.insert(bytes_[i]);
+    if (all.birth(i) >= first_forward_) again.insert(all.stack(i));
+  }
+  for (size_t i = 0; i < rows(); ++i) {
+    const uint32_t stack = all.stack(i);
+    const bool kept = all.birth(i) < first_forward_ && all.release(i) > passes_.front().last;
+    if (!kept || all.seeded(i) || again.contains(stack)) continue;
+    own_states_[i] = (stack < sets_up.size() && sets_up[stack]) || gradients.contains(bytes_[i]);
   }
 }
 
@@ -194,7 +221,7 @@ void RecordedProgram::find_runs() {
       previous = kNever;
       continue;
     }
-    const uint32_t stack = model_.allocations.stack(i);
+    const uint32_t stack = places_.of(model_.allocations.stack(i));
     if (previous != kNever && !runs_.empty() && runs_.back().end == i && stack == previous &&
         model_.allocations.nn_module(i) == model_.allocations.nn_module(i - 1)) {
       ++runs_.back().end;
@@ -233,16 +260,9 @@ std::string_view RecordedProgram::module_class(const std::string& path) const {
   return {};
 }
 
-std::string_view RecordedProgram::operation(size_t row) const {
-  const Dictionary& names = process_.names;
-  const Frame& frame = names.frame(names.stack(model_.allocations.stack(row)).frame);
-  const std::string_view function = names.string(frame.function);
-  return function.substr(function.rfind('.') + 1);  // npos + 1 is 0
-}
-
-std::string_view RecordedProgram::operation_file(size_t row) const {
-  const Dictionary& names = process_.names;
-  return names.string(names.frame(names.stack(model_.allocations.stack(row)).frame).file);
+bool RecordedProgram::is_weight_copy(size_t row) const {
+  const uint32_t stack = model_.allocations.stack(row);
+  return places_.replicates(stack) || (places_.casts(stack) && is_parameter_size(2 * bytes_[row]));
 }
 
 // Under autocast an operation first allocates 16-bit copies of its weights, then its result. So
@@ -253,7 +273,9 @@ void RecordedProgram::find_autocast() {
   std::set<uint64_t> halves;
   for (const OperationRun& run : runs_) {
     if (role(run.first) != StackRole::kForward) continue;
-    for (uint32_t i = run.first; i + 1 < run.end; ++i) halves.insert(bytes_[i]);
+    for (uint32_t i = run.first; i < run.end; ++i) {
+      if (names_operations() ? is_cast(i) : i + 1 < run.end) halves.insert(bytes_[i]);
+    }
   }
   uint64_t all = 0;
   uint64_t cast = 0;

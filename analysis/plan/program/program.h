@@ -14,6 +14,7 @@
 #include "analysis/insight/phases.h"
 #include "analysis/passes/backward_passes.h"
 #include "analysis/passes/batch_parts.h"
+#include "analysis/plan/program/operation_places.h"
 
 namespace tidemark {
 
@@ -48,9 +49,18 @@ class RecordedProgram {
 
   // Runs of a forward or backward pass, in order.
   const std::vector<OperationRun>& runs() const { return runs_; }
-  // The innermost frame's function without its class: "softmax", "SoftmaxBackward0".
-  std::string_view operation(size_t row) const;
-  std::string_view operation_file(size_t row) const;
+  // A node of the backward pass, or the innermost function without its class: "softmax",
+  // "SoftmaxBackward0".
+  std::string_view operation(size_t row) const {
+    return places_.name(model_.allocations.stack(row));
+  }
+  std::string_view operation_file(size_t row) const {
+    return places_.file(model_.allocations.stack(row));
+  }
+  // What the operation's frame called, "bmm", where native frames tell.
+  std::string_view called(size_t row) const {
+    return places_.called(model_.allocations.stack(row));
+  }
   // Path of the nn.Module that ran, or that a parameter belongs to; empty: not known.
   const std::string& module_path(size_t row) const { return paths_[module_[row]]; }
   bool knows_modules() const { return paths_.size() > 1; }
@@ -59,6 +69,12 @@ class RecordedProgram {
 
   // Weights are cast to 16 bits in every forward pass (torch.autocast).
   bool autocasts() const { return autocasts_; }
+  // Whether autocast makes this copy in 16 bits, as native frames tell.
+  bool is_cast(size_t row) const { return places_.casts(model_.allocations.stack(row)); }
+  // Whether native frames name operations, and so tell every such copy.
+  bool names_operations() const { return places_.names_operations(); }
+  // Whether it copies a weight, in 16 bits or for another device, as the stack tells.
+  bool is_weight_copy(size_t row) const;
   // Backward passes add to gradients that exist already.
   bool accumulates() const { return accumulates_; }
   // Whether operations of this kind computed gradients that stayed.
@@ -75,6 +91,13 @@ class RecordedProgram {
   // Whether it holds weights that are no parameters and that the program made before it calls a
   // model, to the end.
   bool is_own_weight(size_t row) const { return own_weights_[row]; }
+  // Whether the program made it before it trains and keeps it over a step, with the size of a
+  // weight or where an object is set up: weights of modules, and states of an optimizer, of its
+  // own.
+  bool is_own_state(size_t row) const { return own_states_[row]; }
+  // Events: the first and the last allocation of a forward pass; kNever and 0 without any.
+  uint32_t first_forward() const { return first_forward_; }
+  uint32_t last_forward() const { return last_forward_; }
   // Whether a forward pass allocates it in the size of such a weight, as it is or unpacked.
   bool unpacks_weights(size_t row) const;
   // Whether it is of past requests, in a cache that is full: old entries make room for new ones.
@@ -88,6 +111,7 @@ class RecordedProgram {
   void find_parts();
   void find_calls();
   void find_own_weights();
+  void find_own_states();
   void find_full_caches();
   void find_runs();
   void find_modules();
@@ -97,6 +121,7 @@ class RecordedProgram {
   const ProcessModel& process_;
   const AllocationHistory& model_;
   StackRoles roles_;
+  OperationPlaces places_;
   Steps steps_;
   Categories categories_;
   std::vector<BackwardPass> passes_;
@@ -109,6 +134,7 @@ class RecordedProgram {
   std::vector<uint64_t> parameter_sizes_;
   std::vector<bool> own_weights_;
   std::unordered_set<uint64_t> own_weight_sizes_;
+  std::vector<bool> own_states_;
   std::vector<bool> cached_;
   std::set<std::string, std::less<>> weighted_;  // operations that have weights
   uint32_t first_forward_ = kNever;  // events: the first and last allocation of a forward pass

@@ -1,0 +1,126 @@
+// Copies of weights, and weights of the program's own, in plans: they follow no batch.
+#include <gtest/gtest.h>
+
+#include "analysis/plan/plan.h"
+#include "tests/support/story.h"
+
+namespace tidemark {
+namespace {
+
+using Frames = std::vector<std::string>;
+
+PlanOutcome planned(const Trace& trace, const PlanChange& change) {
+  const auto planner = Planner::prepare(trace.model().processes[0], 0, {});
+  EXPECT_TRUE(planner) << (planner ? "" : planner.error().message);
+  if (!planner) return {};
+  Result<PlanOutcome> outcome = (*planner)->plan(change);
+  EXPECT_TRUE(outcome) << (outcome ? "" : outcome.error().message);
+  return outcome ? *outcome : PlanOutcome{};
+}
+PlanOutcome with_batch(double factor, const Trace& trace) {
+  PlanChange change;
+  change.batch = factor;
+  return planned(trace, change);
+}
+PlanOutcome in_precision(PlanPrecision precision, const Trace& trace) {
+  PlanChange change;
+  change.precision = precision;
+  return planned(trace, change);
+}
+uint64_t peak_of(const Trace& trace) {
+  return trace.model().processes[0].framework[0].allocated_peak.bytes;
+}
+
+constexpr int kLayers = 4;
+constexpr uint64_t kWeight = 8 * kMiB;
+constexpr uint64_t kResult = 16 * kMiB;
+
+// A line of a layer, as a snapshot with native frames has it.
+uint32_t in_layer(Story& s, const Frames& native) {
+  Frames frames = native;
+  for (const char* frame : {"einsum torch/functional.py:407", "forward model.py:20",
+                            "_call_impl torch/nn/modules/module.py:1", "train train.py:10"}) {
+    frames.emplace_back(frame);
+  }
+  return s.stack(frames);
+}
+
+// Products of layers, whose results stay. `copies`: with autocast.
+Trace products(bool copies) {
+  return Trace([copies](Story& s, uint32_t) {
+    for (int i = 0; i < kLayers; ++i) s.alloc(kWeight, s.setup());
+    const uint32_t cast =
+        in_layer(s, {"malloc(unsigned) a.cpp:1", "at::_ops::_to_copy::call(x) b.cpp:2",
+                     "at::autocast::cached_cast(x) c.cpp:3"});
+    const uint32_t product =
+        in_layer(s, {"malloc(unsigned) a.cpp:1", "at::_ops::bmm::call(x) b.cpp:4",
+                     "at::_ops::einsum::call(x) b.cpp:5"});
+    for (int i = 0; i < kLayers; ++i) {
+      if (copies) s.alloc(kWeight / 2, cast);
+      s.alloc(kResult, product);
+    }
+  });
+}
+
+TEST(CopiedWeights, CopiesOfAutocastFollowNoBatch) {
+  const Trace trace = products(true);
+  const PlanOutcome twice = with_batch(2, trace);
+  EXPECT_EQ(twice.likely.allocated_peak, peak_of(trace) + kLayers * kResult);
+}
+
+TEST(CopiedWeights, AModelIn16BitsMakesNone) {
+  const PlanOutcome half = in_precision(PlanPrecision::kHalf, products(true));
+  EXPECT_EQ(half.likely.allocated_peak, kLayers * (kWeight / 2 + kResult));
+}
+
+TEST(CopiedWeights, ReplicasOfAModelFollowNoBatch) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < kLayers; ++i) s.alloc(kWeight, s.setup());
+    const uint32_t replicate =
+        s.stack({"broadcast_coalesced torch/nn/parallel/comm.py:66",
+                 "replicate torch/nn/parallel/replicate.py:95",
+                 "forward torch/nn/parallel/data_parallel.py:180",
+                 "_call_impl torch/nn/modules/module.py:1", "train train.py:10"});
+    for (int i = 0; i < kLayers; ++i) s.alloc(kWeight, replicate);
+    for (int i = 0; i < kLayers; ++i) s.alloc(kResult, s.forward(1));
+  });
+  EXPECT_EQ(with_batch(2, trace).likely.allocated_peak, peak_of(trace) + kLayers * kResult);
+}
+
+// Each step replaces the weights by new ones.
+TEST(CopiedWeights, OwnWeightsAndStatesFollowNoBatch) {
+  const Trace trace([](Story& s, uint32_t) {
+    std::vector<uint64_t> weights;
+    for (int i = 0; i < kLayers; ++i) {
+      weights.push_back(s.alloc(
+          kWeight, s.stack({"__init__ layer.py:19", "__init__ model.py:30", "train train.py:5"})));
+    }
+    for (int i = 0; i < kLayers; ++i) {
+      s.alloc(kWeight, s.stack({"__init__ optimizer.py:27", "train train.py:6"}));
+    }
+    for (int step = 0; step < 3; ++step) {
+      const uint64_t input = s.alloc(kMiB, s.user(8));
+      std::vector<uint64_t> kept;
+      for (int i = 0; i < kLayers; ++i) kept.push_back(s.alloc(kResult, s.forward(1)));
+      std::vector<uint64_t> gradients;
+      for (int i = 0; i < kLayers; ++i) {
+        gradients.push_back(s.alloc(kWeight, s.node("MmBackward0")));
+        s.free(kept[static_cast<size_t>(i)]);
+      }
+      s.optimizer_mark();
+      for (uint64_t& weight : weights) {
+        const uint64_t next = s.alloc(
+            kWeight, s.stack({"step optimizer.py:64", "wrapper torch/optim/optimizer.py:493",
+                              "train train.py:12"}));
+        s.free(std::exchange(weight, next));
+      }
+      for (const uint64_t gradient : gradients) s.free(gradient);
+      s.free(input);
+    }
+  });
+  const PlanOutcome twice = with_batch(2, trace);
+  EXPECT_LE(twice.likely.allocated_peak, peak_of(trace) + kLayers * kResult + kMiB);
+}
+
+}  // namespace
+}  // namespace tidemark
