@@ -46,8 +46,9 @@ void Planner::state_precision(PlanPrecision precision, std::vector<std::string>&
   } else {
     out.push_back(
         "autocast: results of matrix products, convolutions and activation functions halve; "
-        "weights, optimizer states, normalizations and sums keep 32 bits. Copies of weights are "
-        "not counted");
+        "weights, optimizer states, normalizations and sums keep 32 bits. A 16-bit copy of each "
+        "weight is kept from its forward to the end of its backward pass; the range begins without "
+        "these copies");
   }
 }
 

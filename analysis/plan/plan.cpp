@@ -235,7 +235,7 @@ AllocatorSettings Planner::settings_of(const PlanChange& change) const {
 
 Result<PlannedRun> Planner::run_of(const PlanChange& change, Estimate estimate) const {
   return planned_run(program_, whatif_.log(), change,
-                     planned_sizes(program_, laws_, change, estimate));
+                     planned_sizes(program_, laws_, change, estimate), estimate);
 }
 
 Result<PlanOutcome> Planner::plan(const PlanChange& change) const {
@@ -256,9 +256,10 @@ Result<PlanOutcome> Planner::plan(const PlanChange& change) const {
   const std::vector<uint64_t> sizes = planned_sizes(program_, laws_, change, Estimate::kLikely);
   for (const Estimate estimate : {Estimate::kLow, Estimate::kHigh}) {
     std::vector<uint64_t> others = planned_sizes(program_, laws_, change, estimate);
-    if (others == sizes) continue;
+    const bool fewer = estimate == Estimate::kLow && adds_autocast(program_, change);
+    if (others == sizes && !fewer) continue;
     const Result<PlannedRun> other =
-        planned_run(program_, whatif_.log(), change, std::move(others));
+        planned_run(program_, whatif_.log(), change, std::move(others), estimate);
     if (!other) return other.error();
     const uint64_t reserved =
         whatif_.replay(settings, other->blocks, other->requests, 0).reserved_peak;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "analysis/plan/checkpointing.h"
 #include "analysis/plan/layer_passes.h"
@@ -20,8 +21,13 @@ constexpr uint64_t kScalarBytes = 8;  // a counter of steps
 class RunPlanner {
  public:
   RunPlanner(const RecordedProgram& program, const RequestLog& log, const PlanChange& change,
-             std::vector<uint64_t> sizes)
-      : p_(program), log_(log), change_(change), places_(program, log), edits_(log) {
+             std::vector<uint64_t> sizes, Estimate estimate)
+      : p_(program),
+        log_(log),
+        change_(change),
+        estimate_(estimate),
+        places_(program, log),
+        edits_(log) {
     sizes_ = std::move(sizes);
   }
 
@@ -39,6 +45,7 @@ class RunPlanner {
                              "there is nothing to compute again in one"};
       }
     }
+    if (estimate_ != Estimate::kLow && adds_autocast(p_, change_)) add_weight_copies();
     if (change_.optimizer != PlanOptimizer::kRecorded) {
       if (Status ok = add_optimizer(); !ok) return ok.error();
     }
@@ -128,6 +135,44 @@ class RunPlanner {
       }
     }
     return rows;
+  }
+
+  // Autocast copies each weight of a product once in a forward pass, and the graph keeps the copy
+  // until the backward pass has used it. Without one, copies stay to the end of autocast.
+  void add_weight_copies() {
+    const uint32_t first = p_.first_forward();
+    if (first == kNever) return;
+    if (p_.passes().empty()) {
+      add_weight_copies(first, places_.after_birth(p_.last_forward()) + 1);
+    }
+    for (const BackwardPass& pass : p_.passes()) {
+      add_weight_copies(pass.forward_first, places_.after_birth(pass.last) + 1);
+    }
+  }
+  void add_weight_copies(uint32_t event, uint32_t until) {
+    const uint32_t at = places_.after_birth(event);
+    std::multiset<uint64_t> tables = sizes_of_tables();
+    const AllocationColumns& all = p_.model().allocations;
+    for (size_t i = 0; i < p_.rows(); ++i) {
+      if (p_.category(i) != Category::kParameter || all.birth(i) > event ||
+          all.release(i) <= event || sizes_[i] == 0)
+        continue;
+      if (const auto table = tables.find(p_.bytes(i)); table != tables.end()) {
+        tables.erase(table);
+        continue;
+      }
+      free_block(until, add_block(at, (sizes_[i] + 1) / 2, Category::kActivation));
+    }
+  }
+
+  // Of embeddings, which are looked up and not multiplied.
+  std::multiset<uint64_t> sizes_of_tables() const {
+    std::multiset<uint64_t> sizes;
+    for (const uint32_t row : first_gradients()) {
+      const std::string_view node = p_.operation(row);
+      if (node.find("mbedding") != node.npos) sizes.insert(p_.bytes(row));
+    }
+    return sizes;
   }
 
   // The first step of the optimizer follows the first backward pass.
@@ -373,6 +418,7 @@ class RunPlanner {
   const RecordedProgram& p_;
   const RequestLog& log_;
   const PlanChange& change_;
+  Estimate estimate_;
   RequestPlaces places_;
   RequestEdits edits_;
   std::vector<uint64_t> sizes_;
@@ -383,8 +429,9 @@ class RunPlanner {
 }  // namespace
 
 Result<PlannedRun> planned_run(const RecordedProgram& program, const RequestLog& log,
-                               const PlanChange& change, std::vector<uint64_t> sizes) {
-  return RunPlanner(program, log, change, std::move(sizes)).run();
+                               const PlanChange& change, std::vector<uint64_t> sizes,
+                               Estimate estimate) {
+  return RunPlanner(program, log, change, std::move(sizes), estimate).run();
 }
 
 }  // namespace tidemark

@@ -8,6 +8,7 @@
 
 #include "analysis/plan/change.h"
 #include "analysis/plan/layers.h"
+#include "analysis/plan/planned_sizes.h"
 #include "analysis/plan/program/program.h"
 #include "analysis/whatif/allocator/request_log.h"
 
@@ -20,8 +21,10 @@ struct PlannedRun {
   std::vector<Category> category;  // by block
 };
 
-// Errors: the recording does not know what the change needs, such as nn.Modules.
+// `sizes`: with that estimate. Errors: the recording does not know what the change needs, such as
+// nn.Modules.
 Result<PlannedRun> planned_run(const RecordedProgram& program, const RequestLog& log,
-                               const PlanChange& change, std::vector<uint64_t> sizes);
+                               const PlanChange& change, std::vector<uint64_t> sizes,
+                               Estimate estimate);
 
 }  // namespace tidemark

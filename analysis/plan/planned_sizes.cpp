@@ -195,6 +195,7 @@ class PlannedSizes {
                                         "cross_entropy", "mbedding", "ToCopy", "AddBackward"}) {
       if (contains(operation, full)) return true;
     }
+    if (operation == "einsum" || is_product(p_.called(row))) return false;
     return p_.role(row) == StackRole::kForward && full_sizes_.contains(p_.bytes(row)) &&
            !contains(p_.operation_file(row), "torch/nn/");
   }
@@ -231,10 +232,12 @@ class PlannedSizes {
                                         "cross_entropy", "mbedding", "ToCopy"}) {
       if (contains(operation, full)) return false;
     }
+    if (p_.is_weight_copy(row)) return false;  // of another device
     const std::string_view file = p_.operation_file(row);
     // Residual connections add to 32-bit sums.
-    return role == StackRole::kBackward ? !contains(operation, "AddBackward")
-                                        : contains(file, "torch/nn/");
+    return role == StackRole::kBackward
+               ? !contains(operation, "AddBackward")
+               : contains(file, "torch/nn/") || operation == "einsum" || is_product(p_.called(row));
   }
 
   // States per parameter: of AdamW two.
@@ -312,6 +315,12 @@ RecordedWidths recorded_widths(const RecordedProgram& program) {
   const ProcessModel& process = program.process();
   return {width_of_products(process.compute), width_of_optimized(process.names),
           program.autocasts()};
+}
+
+bool adds_autocast(const RecordedProgram& program, const PlanChange& change) {
+  return change.precision == PlanPrecision::kAutocast &&
+         !recorded_widths(program).computes_in_16() &&
+         !computes_in_float64(program.process().names);
 }
 
 uint64_t planned_weight_bytes(const RecordedProgram& program, const PlanChange& change) {

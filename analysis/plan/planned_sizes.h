@@ -38,6 +38,10 @@ struct RecordedWidths {
 };
 RecordedWidths recorded_widths(const RecordedProgram& program);
 
+// Whether the change runs products in 16 bits that have 32 in the recording, with copies of
+// weights.
+bool adds_autocast(const RecordedProgram& program, const PlanChange& change);
+
 // Bytes per number of weights, gradients and states in the changed program.
 uint64_t planned_weight_bytes(const RecordedProgram& program, const PlanChange& change);
 

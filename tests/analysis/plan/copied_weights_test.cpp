@@ -73,6 +73,12 @@ TEST(CopiedWeights, AModelIn16BitsMakesNone) {
   EXPECT_EQ(half.likely.allocated_peak, kLayers * (kWeight / 2 + kResult));
 }
 
+TEST(CopiedWeights, AutocastAddsThemAndHalvesProducts) {
+  const PlanOutcome outcome = in_precision(PlanPrecision::kAutocast, products(false));
+  EXPECT_EQ(outcome.likely.allocated_peak, kLayers * (kWeight + kWeight / 2 + kResult / 2));
+  EXPECT_LT(outcome.low_reserved, outcome.likely.reserved_peak);
+}
+
 TEST(CopiedWeights, ReplicasOfAModelFollowNoBatch) {
   const Trace trace([](Story& s, uint32_t) {
     for (int i = 0; i < kLayers; ++i) s.alloc(kWeight, s.setup());
