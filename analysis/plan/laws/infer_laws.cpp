@@ -189,8 +189,8 @@ class LawInference {
       const std::string_view operation = p_.operation(run.first);
       const bool product = contains(operation, "bmmBackward") || contains(operation, "BmmBackward");
       for (uint32_t i = run.first; i < run.end; ++i) {
-        if (is_softmax(operation)) of_softmax.insert(p_.bytes(i));
-        if (product) of_products.insert(p_.bytes(i));
+        if (is_softmax(operation) || ends_softmax(i)) of_softmax.insert(p_.bytes(i));
+        if (product || is_forward_product(i)) of_products.insert(p_.bytes(i));
       }
     }
     if (!of_products.empty() || !p_.passes().empty()) {
@@ -206,7 +206,7 @@ class LawInference {
       for (const uint64_t size : {bytes / 2, 2 * bytes, bytes / 4}) copies.insert(size);
     }
     const AttentionModules attention(p_, of_softmax);
-    const LinearSizes linear(p_, attention);
+    const LinearSizes linear(p_, attention, of_softmax);
     for (const OperationRun& run : p_.runs()) {
       if (!makes_matrices(p_.operation(run.first), p_.operation_file(run.first))) continue;
       if (!attention.contain(p_.module_path(run.first))) continue;
@@ -230,12 +230,36 @@ class LawInference {
     return operation == "SoftmaxBackward0" || operation == "softmax";
   }
 
+  bool is_forward_product(uint32_t row) const {
+    return p_.role(row) == StackRole::kForward &&
+           (p_.operation(row) == "einsum" || is_product(p_.called(row)));
+  }
+
+  // A softmax that the program calls itself, or computes: an exponential whose quotient by a sum is
+  // the factor of the next product. That of a loss is followed by none.
+  bool ends_softmax(uint32_t row) const {
+    if (p_.role(row) != StackRole::kForward) return false;
+    if (p_.called(row) == "softmax" || p_.called(row) == "_softmax") return true;
+    if (p_.called(row) != "exp") return false;
+    const uint64_t bytes = p_.bytes(row);
+    for (uint32_t i = row + 1; i < p_.rows() && p_.role(i) == StackRole::kForward; ++i) {
+      if (is_forward_product(i)) return true;
+      const uint64_t next = p_.bytes(i);
+      const bool like = next == bytes || 2 * next == bytes || next == 2 * bytes ||
+                        4 * next == bytes || next <= kScalarBytes;
+      if (!like && p_.operation(i) != p_.operation(row)) return false;
+    }
+    return false;
+  }
+
   // The nn.Modules that compute attention: those in which a softmax has results of these sizes.
   class AttentionModules {
    public:
     AttentionModules(const RecordedProgram& program, const std::unordered_set<uint64_t>& results) {
       for (const OperationRun& run : program.runs()) {
-        if (!is_softmax(program.operation(run.first))) continue;
+        const bool named = is_softmax(program.operation(run.first));
+        const std::string_view called = program.called(run.first);
+        if (!named && called != "exp" && !contains(called, "softmax")) continue;
         for (uint32_t i = run.first; i < run.end; ++i) {
           if (results.contains(program.bytes(i))) add(program, program.module_path(i));
         }
@@ -265,7 +289,9 @@ class LawInference {
 
   // Of results that cannot be matrices.
   struct LinearSizes {
-    LinearSizes(const RecordedProgram& program, const AttentionModules& attention) {
+    LinearSizes(const RecordedProgram& program, const AttentionModules& attention,
+                const std::unordered_set<uint64_t>& matrices) {
+      add_before_matrices(program, matrices);
       for (const OperationRun& run : program.runs()) {
         if (makes_matrices(program.operation(run.first), program.operation_file(run.first))) {
           continue;
@@ -273,6 +299,18 @@ class LawInference {
         for (uint32_t i = run.first; i < run.end; ++i) {
           anywhere.insert(program.bytes(i));
           if (attention.contain(program.module_path(i))) in_attention.insert(program.bytes(i));
+        }
+      }
+    }
+    // What a pass allocates before the first matrix has the sizes of its tokens.
+    void add_before_matrices(const RecordedProgram& program,
+                             const std::unordered_set<uint64_t>& matrices) {
+      for (const OperationRun& run : program.runs()) {
+        for (uint32_t i = run.first; i < run.end; ++i) {
+          const uint64_t bytes = program.bytes(i);
+          const bool half = program.autocasts() && matrices.contains(2 * bytes);
+          if (half || matrices.contains(bytes)) return;
+          anywhere.insert(program.bytes(i));
         }
       }
     }
