@@ -1,5 +1,7 @@
 #include "analysis/plan/plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 
@@ -162,6 +164,12 @@ Status Planner::learn(const ProcessModel& other, Dimension dimension) {
     return Error{"no PyTorch allocations were recorded in it"};
   }
   const RecordedProgram second(other, *model);
+  const bool in_16 = recorded_widths(program_).computes_in_16();
+  if (in_16 != recorded_widths(second).computes_in_16()) {
+    return Error{
+        fmt::format("it is not a recording of the same program: {} computes in 16 bits, {} in more",
+                    in_16 ? "the first" : "this one", in_16 ? "this one" : "the first")};
+  }
   learnt_ = learn_laws(program_, second, dimension, laws_);
   learnt_dimension_ = dimension;
   if (learnt_.ratio == 1) {

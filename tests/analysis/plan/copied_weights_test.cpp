@@ -153,5 +153,15 @@ TEST(CopiedWeights, AWrittenOutSoftmaxHasSquareMatrices) {
   EXPECT_LT(twice.low_reserved, twice.likely.reserved_peak);
 }
 
+TEST(CopiedWeights, ARecordingInAnotherPrecisionIsAnotherProgram) {
+  const Trace first = products(false);
+  const Trace second = products(true);
+  const auto planner = Planner::prepare(first.model().processes[0], 0, {});
+  ASSERT_TRUE(planner);
+  const Status learnt = (*planner)->learn(second.model().processes[0], Dimension::kBatch);
+  ASSERT_FALSE(learnt);
+  EXPECT_NE(learnt.error().message.find("16 bits"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace tidemark
