@@ -13,6 +13,7 @@
 #include "analysis/names/stacks_with.h"
 #include "analysis/passes/batch_parts.h"
 #include "analysis/plan/checkpointing.h"
+#include "analysis/plan/program/program.h"
 #include "analysis/wording.h"
 #include "proto/base/in_parallel.h"
 
@@ -22,7 +23,7 @@ namespace {
 
 constexpr uint64_t kLeastRepeats = 4;  // layers of one kind that make recomputing them worthwhile
 
-bool grows_with_batch(const DeviceEvidence& d, size_t i) {
+bool may_grow_with_batch(const DeviceEvidence& d, size_t i) {
   switch (d.categories.of[i]) {
     case Category::kActivation:
     case Category::kInput:
@@ -158,14 +159,24 @@ std::string saving_text(const DeviceEvidence& d, uint64_t saved) {
                      d.ran_out() ? " of what was recorded" : "");
 }
 
+// By allocation: what tidemark plan takes to grow, which copies of weights do not.
+std::vector<bool> rows_that_grow(const DeviceEvidence& d) {
+  const RecordedProgram program(*d.process, *d.model, *d.roles, d.steps, d.categories);
+  std::vector<bool> grow(program.rows(), false);
+  for (size_t i = 0; i < grow.size(); ++i) {
+    grow[i] = may_grow_with_batch(d, i) && !program.is_weight_copy(i);
+  }
+  return grow;
+}
+
 // Half of what grows with the batch and is alive when the last request fails.
-uint64_t half_at_failure(const DeviceEvidence& d) {
+uint64_t half_at_failure(const DeviceEvidence& d, const std::vector<bool>& grows) {
   const uint32_t failed = d.model->failures.back().event;
   uint64_t bytes = 0;
   for (size_t i = 0; i < d.model->allocations.size(); ++i) {
     const Allocation& a = d.model->allocations[i];
     if (a.birth > failed) break;
-    if (a.release > failed && grows_with_batch(d, i)) bytes += a.block_bytes / 2;
+    if (a.release > failed && grows[i]) bytes += a.block_bytes / 2;
   }
   return bytes;
 }
@@ -225,8 +236,9 @@ std::optional<Advice> halve_batch(const DeviceEvidence& d, bool one_backward) {
   if (!trains(d)) return std::nullopt;
   if (d.at_peak(Category::kActivation) + d.at_peak(Category::kInput) == 0) return std::nullopt;
   Rehearsal half(*d.model);
-  for (size_t i = 0; i < d.model->allocations.size(); ++i) {
-    if (grows_with_batch(d, i)) half.leave_out(d.model->allocations[i], 0.5);
+  const std::vector<bool> grows = rows_that_grow(d);
+  for (size_t i = 0; i < grows.size(); ++i) {
+    if (grows[i]) half.leave_out(d.model->allocations[i], 0.5);
   }
   const uint64_t saved = half.saved_bytes();
   if (saved == 0 || saved < d.peak_bytes() / 20) return std::nullopt;
@@ -253,7 +265,7 @@ std::optional<Advice> halve_batch(const DeviceEvidence& d, bool one_backward) {
     return Advice{"halve_batch",
                   fmt::format("halving {}{}{}: {} less is in use at the request that failed; "
                               "what the rest of its step needs was not recorded",
-                              subject, batch, sequence, size_text(half_at_failure(d))),
+                              subject, batch, sequence, size_text(half_at_failure(d, grows))),
                   0};
   }
   return Advice{

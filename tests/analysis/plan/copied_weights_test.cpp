@@ -79,6 +79,29 @@ TEST(CopiedWeights, AutocastAddsThemAndHalvesProducts) {
   EXPECT_LT(outcome.low_reserved, outcome.likely.reserved_peak);
 }
 
+// Nor does the advice to halve it count them.
+TEST(CopiedWeights, HalvingTheBatchLeavesThem) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < kLayers; ++i) s.alloc(kWeight, s.setup());
+    const uint32_t cast = in_layer(
+        s, {"at::_ops::_to_copy::call(x) b.cpp:2", "at::autocast::cached_cast(x) c.cpp:3"});
+    const uint32_t product = in_layer(s, {"at::_ops::bmm::call(x) b.cpp:4"});
+    for (int i = 0; i < kLayers; ++i) {
+      s.alloc(kWeight / 2, cast);
+      s.alloc(kResult, product);
+    }
+    s.run_out(kResult, kMiB, product);
+  });
+  uint64_t saved = 0;
+  const Report report = trace.report();
+  for (const Finding& finding : report.findings) {
+    for (const Advice& advice : finding.advice) {
+      if (advice.action == "halve_batch") saved = advice.saves_bytes;
+    }
+  }
+  EXPECT_EQ(saved, kLayers * kResult / 2);
+}
+
 TEST(CopiedWeights, ReplicasOfAModelFollowNoBatch) {
   const Trace trace([](Story& s, uint32_t) {
     for (int i = 0; i < kLayers; ++i) s.alloc(kWeight, s.setup());
