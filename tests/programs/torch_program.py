@@ -484,8 +484,10 @@ def nn_modules(torch):
     Sharded.__name__ = "FSDPBlock"
     model._modules["layers"]._modules["2"].__class__ = Sharded
     model._modules["layers"]._modules["added"] = block()
-    time.sleep(0.1)
-    whole()
+    # Their paths are learnt from time to time, less often on a busy machine.
+    for _ in range(12):
+        time.sleep(0.1)
+        whole()
     Layer()("Layer")
     nodes.append((torch.cpu.standin_make_node(), None))  # outside of the model
     allocate(None)
@@ -525,7 +527,7 @@ def nn_modules(torch):
         hook(optimizer, (), {})
     # One whose parts allocate while they are made; they have a path when they run.
     made = Wrapper(made=Made(Weight("made.deep.part")))
-    for _ in range(5):
+    for _ in range(30):
         made()
         time.sleep(0.05)
     del made
@@ -535,7 +537,7 @@ def nn_modules(torch):
         other = Wrapper(other=Wrapper(module=Layer()))
         other._modules["other"].forward = lambda: other._modules["other"]._modules["module"](
             "other.module")
-        for _ in range(10):
+        for _ in range(30):
             other()
             time.sleep(0.05)
         del other
