@@ -121,6 +121,10 @@ class KeyMaker {
 
   std::pair<std::string, Lines> key(const Frames& frames, bool after, Likeness likeness) const {
     std::pair<std::string, Lines> key;
+    // Without a line of Python, only the same frames are alike.
+    if (std::none_of(frames.begin(), frames.end(), is_python_line)) {
+      likeness = Likeness::kAllFrames;
+    }
     if (likeness == Likeness::kFunctions) {
       add(headline_of(frames), after, key);
       for (const std::string& frame : frames) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "analysis/wording.h"
+
 namespace tidemark {
 
 namespace {

@@ -320,6 +320,7 @@ TEST(ServedGraphs, GraphsOfRolloutsThatEndWithTheirStep) {
 TEST(ServedGraphs, AProfileOfOnePassThatReplacesAnOlderGraph) {
   const auto finding = [](bool replaces) {
     const Trace trace([=](Story& s, uint32_t) {
+      s.alloc(2 * kMiB, s.forward(0, "run run.py:9"));  // the embedding
       for (int layer = 0; layer < kLayers; ++layer) {
         for (int line = 1; line <= 4; ++line) s.alloc(4 * kMiB, s.forward(line, "run run.py:9"));
         for (int k = 0; k < 6; ++k) s.free(s.alloc(kMiB, s.forward(5, "run run.py:9")));

@@ -87,5 +87,14 @@ TEST(StackPairs, WhatMovedWithItsLineIsPairedWithTheOthersOfThatLine) {
   EXPECT_EQ(text(pairs), "f net.py:12 3->4 was f net.py:10\nf net.py:12 5->5 was f net.py:10\n");
 }
 
+TEST(StackPairs, WithoutALineOfPythonOnlyTheSameStacksArePaired) {
+  StackPairs pairs;
+  pairs.add_before({"(no stack)"}, 5);
+  pairs.add_before({"before the recording"}, 7);
+  pairs.add_after({"before the recording"}, 8);
+  pairs.add_after({"train.py", "main ??"}, 3);
+  EXPECT_EQ(text(pairs), "(no stack) 5->0\nbefore the recording 7->8\ntrain.py 0->3\n");
+}
+
 }  // namespace
 }  // namespace tidemark

@@ -62,7 +62,8 @@ void add_lines(const Model& model, const Lane& lane, const Moment& now, const Co
     if (row.name.empty()) row.name = call.frames.back();
     if (!call.before_frames.empty() && row.name == call.frames.back()) {
       const std::string& old = call.before_frames.back();
-      const std::string old_line = old.substr(old.rfind(':'));
+      const size_t colon = old.rfind(':');
+      const std::string old_line = colon == std::string::npos ? "" : old.substr(colon);
       if (!row.name.ends_with(old_line)) row.name += " (was " + old_line + ")";
     }
     row.before += call.before_bytes;
