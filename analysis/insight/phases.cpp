@@ -178,9 +178,11 @@ bool generates(std::string_view function) {
 class Purposes {
  public:
   explicit Purposes(const Dictionary& names)
-      : evaluate_(stacks_with(names,
-                              [&](const Frame& f) { return evaluates(names.string(f.function)); })),
-        generate_(stacks_with(names, [&](const Frame& f) { return generates(lower(names, f)); })) {}
+      : evaluate_(stacks_with(
+            names,
+            [&](const Frame& f) { return is_python(f) && evaluates(names.string(f.function)); })),
+        generate_(stacks_with(
+            names, [&](const Frame& f) { return is_python(f) && generates(lower(names, f)); })) {}
 
   // A model has functions of any name: only its caller tells that it evaluates.
   Purpose of(uint32_t stack, uint32_t caller) const {
@@ -190,6 +192,8 @@ class Purposes {
   }
 
  private:
+  // The interpreter's own functions are called _PyEval_EvalFrameDefault and the like.
+  static bool is_python(const Frame& frame) { return frame.kind == FrameKind::kPython; }
   static std::string lower(const Dictionary& names, const Frame& frame) {
     std::string text(names.string(frame.function));
     std::transform(text.begin(), text.end(), text.begin(),

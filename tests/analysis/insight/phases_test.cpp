@@ -61,6 +61,18 @@ TEST(Phases, ValidationIsWhatNoBackwardFollows) {
   }
 }
 
+// Native stacks have the interpreter's own functions in them.
+TEST(Phases, FunctionsOfTheInterpreterAreNoValidation) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 9; ++i) {
+      t.step();
+      if (i % 3 == 2) validate(s, t, 4, "_PyEval_EvalFrameDefault ceval.cpp:30");
+    }
+  });
+  EXPECT_TRUE(phases_of(trace, PhaseKind::kValidation).empty());
+}
+
 TEST(Phases, AKeptLossDoesNotMakeValidationTraining) {
   const Trace trace([](Story& s, uint32_t) {
     Training t(s, {});

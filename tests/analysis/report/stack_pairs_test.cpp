@@ -93,7 +93,7 @@ TEST(StackPairs, WithoutALineOfPythonOnlyTheSameStacksArePaired) {
   pairs.add_before({"before the recording"}, 7);
   pairs.add_after({"before the recording"}, 8);
   pairs.add_after({"train.py", "main ??"}, 3);
-  EXPECT_EQ(text(pairs), "(no stack) 5->0\nbefore the recording 7->8\ntrain.py 0->3\n");
+  EXPECT_EQ(text(pairs), "(no stack) 5->0\nbefore the recording 7->8\nmain ?? 0->3\n");
 }
 
 }  // namespace
