@@ -141,14 +141,14 @@ class RoundTrip(unittest.TestCase):
 
     def test_names_of_windows_files(self):
         path = os.path.join(self.directory.name, "windows.pickle")
-        frames = [{"name": "step", "filename": "C:\\work\\train.py", "line": 3},
-                  {"name": "main", "filename": "D:/work\\run.py", "line": 4}]
+        frames = [{"name": "step", "filename": "C:\\job\\train.py", "line": 3},
+                  {"name": "main", "filename": "D:/job\\run.py", "line": 4}]
         with open(path, "wb") as file:
             pickle.dump(small_snapshot(frames=frames), file, protocol=4)
         TOOL.export(path, "snapshot", self.output)
         again = load(self.output)
         self.assertEqual(again["device_traces"][0][0]["frames"], frames)
-        self.assertIn("C:/work/train.py:3", TOOL.run("report", path).stdout)
+        self.assertIn("C:/job/train.py:3", TOOL.run("report", path).stdout)
 
     def test_what_tidemark_does_not_know_is_left_out_and_named(self):
         segment = {"device": 2, "address": 1 << 40, "total_size": 2 << 20, "allocated_size": 512,
