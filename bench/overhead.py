@@ -5,8 +5,9 @@
 Everything runs in one process, and windows of --seconds with and without recording alternate, so
 that the machine's drift cancels. The table has medians over the pairs of windows, and the middle half
 of them as the spread; and, for machines that others use too, the same of the fastest tenth of the
-steps in each window, which nobody disturbed. Before each measured window the step runs for --settle seconds in the same
-mode: it shows the steady state, not the beginning of a recording, in which every kernel is recorded.
+steps in each window, which nobody disturbed, and of the time that all threads had on a processor.
+Before each measured window the step runs for --settle seconds in the same mode: it shows the steady
+state, not the beginning of a recording, in which every kernel is recorded.
 
 The library stays in the process once it is loaded, so "armed" is compared with windows before that.
 torch.profiler keeps CUPTI to itself from its first use on, so it comes last.
@@ -146,20 +147,24 @@ class Modes:
                 f"{100 * bursts.recorded_share:.0f} % of the time")
 
 
-Window = collections.namedtuple("Window", "mean quiet")  # nanoseconds per step
+# Nanoseconds per step; those of the processor are all threads', tidemark's and CUPTI's own ones included.
+Window = collections.namedtuple("Window", "mean quiet processor")
 
 
 def window(step, seconds):
     """All steps of at least that many seconds, and the tenth of them that was fastest."""
     step.wait()
+    processor = time.process_time_ns()
     times = [time.perf_counter_ns()]
     while times[-1] < times[0] + seconds * 1e9:
         for _ in range(PIECE):
             step.run()
         step.wait()
         times.append(time.perf_counter_ns())
+    processor = (time.process_time_ns() - processor) / (PIECE * (len(times) - 1))
     pieces = sorted((after - before) / PIECE for before, after in itertools.pairwise(times))
-    return Window(statistics.mean(pieces), statistics.mean(pieces[:math.ceil(len(pieces) / 10)]))
+    return Window(statistics.mean(pieces), statistics.mean(pieces[:math.ceil(len(pieces) / 10)]),
+                  processor)
 
 
 def measure(step, off, on, arguments):
@@ -188,7 +193,7 @@ def added(pairs, part):
 def row(step_name, name, pairs, note=""):
     off, on = (statistics.median(pair[i].mean for pair in pairs) / 1e6 for i in (0, 1))
     print(f"| {step_name} | {name} | {off:.2f} | {on:.2f} | {added(pairs, 'mean')} | "
-          f"{added(pairs, 'quiet')} | {2 * len(pairs)} | {note} |", flush=True)
+          f"{added(pairs, 'quiet')} | {added(pairs, 'processor')} | {2 * len(pairs)} | {note} |", flush=True)
 
 
 def parse():
@@ -221,8 +226,9 @@ def main():
               for name, step in steps.items()}
     if not tidemark.load():
         raise SystemExit("tidemark was not found: add its folder to PATH")
-    print("| step | mode | off, ms | on, ms | added | added to the fastest tenth | windows | estimate |")
-    print("|---|---|---|---|---|---|---|---|", flush=True)
+    print("| step | mode | off, ms | on, ms | added | added to the fastest tenth | "
+          "added to processor time | windows | estimate |")
+    print("|---|---|---|---|---|---|---|---|---|", flush=True)
     for name, step in steps.items():
         armed = [window(step, arguments.seconds) for _ in before[name]]
         row(name, "armed", list(zip(before[name], armed)), "not alternated")
