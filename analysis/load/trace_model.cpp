@@ -245,8 +245,10 @@ bool ProcessModel::is_state_only() const {
   // Before 0.2 it had no such mark.
   const bool snapshot =
       info.source == Source::kTorchSnapshot || (!setting("attached").empty() && !records_driver());
-  return snapshot && std::none_of(framework.begin(), framework.end(),
-                                  [](const auto& m) { return m.recorded_events != 0; });
+  // PyTorch adds an entry of its own for the dump; neither that nor a single event is a history.
+  return snapshot && std::none_of(framework.begin(), framework.end(), [](const auto& m) {
+           return m.event_count() > m.seed_events + 1 || !m.failures.empty();
+         });
 }
 
 bool ProcessModel::records_driver() const {

@@ -124,7 +124,14 @@ std::string caller_unlike(const std::vector<std::string>& frames,
   const auto its = std::find_if_not(others.begin(), others.end(), is_library);
   const auto unlike = std::mismatch(own, frames.end(), its, others.end()).first;
   const auto caller = std::find_if_not(unlike, frames.end(), is_library);
-  return caller == frames.end() ? "" : *caller;
+  if (caller != frames.end()) return *caller;
+  if (own == frames.end() || unlike != frames.end()) return "";
+  // The same line of the user's may come to two lines of one function of a library.
+  const auto [inner, its_inner] =
+      std::mismatch(frames.rbegin(), frames.rend(), others.rbegin(), others.rend());
+  if (inner == frames.rend() || its_inner == others.rend()) return "";
+  const auto function = [](std::string_view frame) { return frame.substr(0, frame.rfind(':')); };
+  return function(*inner) == function(*its_inner) ? *inner : "";
 }
 
 std::string function_called_at(const std::vector<std::string>& frames) {

@@ -25,7 +25,8 @@ std::string place_of(const std::vector<std::string>& frames);
 std::vector<std::string> callers_of(const std::vector<std::string>& frames, size_t most);
 
 // The first caller of the headline in the user's code by which a stack differs from another one
-// with the same headline; empty if there is none.
+// with the same headline; else the line of a library's function, below the headline, by which they
+// differ; empty if there is none.
 std::string caller_unlike(const std::vector<std::string>& frames,
                           const std::vector<std::string>& others);
 

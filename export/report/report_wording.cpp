@@ -248,7 +248,7 @@ std::string no_findings_text(const Report& report) {
   const bool empty = all_devices(
       [](const DeviceReport& d) { return !d.has_framework && d.driver_peak.bytes == 0; });
   const bool states = all_devices([](const DeviceReport& d) { return d.state_only; });
-  if (report.events == 0 && (empty || states)) {
+  if (states || (report.events == 0 && empty)) {
     const bool any = !all_devices([](const DeviceReport&) { return false; });
     if (report.damage.any()) return "No memory event could be read: problems cannot be detected.";
     if (states && any) return "Only the state at one moment is known: problems cannot be detected.";

@@ -145,6 +145,16 @@ check("no history" in result.stderr, f"no history: whatif says so: {result.stder
 check("reserved peak" in run("diff", path, saved(whole)).stdout, "no history: diff with a peak")
 check("reserved peak" not in run("diff", path, path).stdout, "no history: diff of states")
 
+# Nor does the entry make a history that PyTorch adds for the dump itself, or a single one.
+for entry in ({"action": "snapshot", "addr": 0, "size": 0, "stream": 0, "frames": [], "time_us": 70},
+              {"action": "free_completed", "addr": 1 << 40, "size": 512, "stream": 0, "frames": [],
+               "time_us": 70}):
+    path = saved({"segments": whole["segments"], "device_traces": [[entry]]})
+    text = run("report", path).stdout
+    check("Only the state at one moment is known" in text and "peak" not in text,
+          f"a history of one {entry['action']}: {text}")
+    check_equal(run("check", path, "--max-peak", "1TiB").returncode, 2, "a single entry: check")
+
 # 2.14: notes on tensors, and pinned host memory with its own history and state. 2.13: resize_ at an
 # address adds a text to the metadata.
 main = load("default")
