@@ -21,6 +21,7 @@ struct Graph {
   std::vector<size_t> rows;
   uint64_t bytes = 0;
   uint64_t others = 0;  // bytes of the same forward pass that are no part of it
+  uint64_t shared = 0;  // of these, bytes that wait for a later backward pass
   std::unordered_set<uint32_t> stacks;
 
   bool is_most() const {
@@ -123,8 +124,10 @@ class Search {
     for (size_t i = rows.begin; i < rows.end; ++i) {
       const uint32_t release = all_.release(i);
       if (!is_of_graph(i) || release <= pass.first) continue;
-      if (release <= (is_end_known(release) ? next : next_step) || used_by(i) != nullptr) {
+      const BackwardPass* const user = used_by(i);
+      if (release <= (is_end_known(release) ? next : next_step) || user != nullptr) {
         graph.others += all_.block_bytes(i);
+        if (user != nullptr && user->first > pass.first) graph.shared += all_.block_bytes(i);
       } else {
         add(graph, i);
       }
@@ -150,6 +153,7 @@ class Search {
     Rehearsal in_time(*d_.model);
     Lengths lengths;
     uint64_t followed = 0;  // passes that another forward pass follows
+    uint64_t sharing = 0;
     for (const BackwardPass& pass : passes_) {
       if (pass.end >= d_.model->event_count() || fails_in(pass)) continue;
       ++followed;
@@ -157,6 +161,7 @@ class Search {
       if (!graph.is_most()) continue;
       note(graph, by_stack, found);
       note_at_peak(graph, pass, found);
+      sharing += graph.shared != 0 ? 1U : 0U;
       lengths.add(pass, births_of(pass), last_release(graph));
       for (const size_t i : graph.rows) in_time.leave_out_from(all_[i], pass.end);
     }
@@ -164,6 +169,7 @@ class Search {
       return std::nullopt;
     }
     found.carries_state = lengths.grow();
+    found.shares = 2 * sharing >= found.passes;
     return finished(found, by_stack, in_time);
   }
 

@@ -21,6 +21,9 @@ struct PastGraph {
   // Backward passes go through the graphs of earlier ones: a state of the program goes from one
   // forward pass into the next.
   bool carries_state = false;
+  // Another backward pass goes through a part of each graph, as that of a generator, whose result
+  // its discriminator was given.
+  bool shares = false;
   uint64_t saved_bytes = 0;  // at the peak, had it been freed in time
   uint64_t at_failure_bytes = 0;
   uint32_t stack = 0;  // of most bytes

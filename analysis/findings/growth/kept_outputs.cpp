@@ -134,6 +134,29 @@ bool only_adds(const DeviceEvidence& d, const std::vector<uint32_t>& rows) {
   return true;
 }
 
+// Whether a line's blocks are freed one by one as it allocates others: a buffer of bounded length,
+// which was only filled at first.
+bool is_window(const DeviceEvidence& d, uint32_t stack) {
+  const AllocationColumns& all = d.model->allocations;
+  std::vector<size_t> rows;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all.stack(i) == stack && !all.seeded(i)) rows.push_back(i);
+  }
+  size_t freed = 0;
+  size_t replaced = 0;
+  uint32_t last = 0;  // release
+  auto next = rows.begin();
+  for (const size_t row : rows) {
+    const uint32_t release = all.release(row);
+    if (release == kNever) break;
+    while (next != rows.end() && all.birth(*next) < last) ++next;
+    replaced += next != rows.end() && all.birth(*next) < release ? 1U : 0U;
+    ++freed;
+    last = release;
+  }
+  return freed >= kLeastBlocks && 4 * freed >= rows.size() && 4 * replaced >= 3 * freed;
+}
+
 // The event at which the next validation begins; the end of the history if there is none.
 uint32_t next_validation(const DeviceEvidence& d, const Phase& phase) {
   const auto next = std::find_if(d.phases.begin(), d.phases.end(), [&](const Phase& p) {
@@ -176,6 +199,7 @@ std::optional<KeptOutputs> outputs_kept(const DeviceEvidence& d) {
                                             d.categories.kept_without_backward.end());
   KeptOutputs kept;
   std::vector<uint32_t> collected;
+  std::map<uint32_t, bool> windows;  // by stack
   Rehearsal newest(*d.model);
   for (const Phase& phase : d.phases) {
     if (!is_forward_only(phase.kind)) continue;
@@ -183,6 +207,9 @@ std::optional<KeptOutputs> outputs_kept(const DeviceEvidence& d) {
       const std::vector<uint32_t>& rows = line.rows;
       if (growing.contains(stack) || !line.of_every_round || !only_adds(d, rows)) continue;
       if (are_training_data(d, phase, rows)) continue;
+      const auto [window, is_new] = windows.try_emplace(stack, false);
+      if (is_new) window->second = is_window(d, stack);
+      if (window->second) continue;
       uint64_t bytes = 0;
       for (size_t i = 0; i < rows.size(); ++i) {
         bytes += d.model->allocations.block_bytes(rows[i]);

@@ -31,6 +31,7 @@ constexpr uint64_t kWorthSaying = uint64_t{64} << 20;
 // Times the size of the largest other block. A layer's hidden state is four times its input.
 constexpr uint64_t kOutlier = 5;
 constexpr size_t kLeastStacks = 4;      // to compare with
+constexpr size_t kMostNamed = 6;
 constexpr size_t kNearBirths = 256;     // before and after the peak: about a pass of a model
 constexpr uint32_t kBriefBirths = 64;   // a cache of keys and values lives longer
 constexpr uint32_t kScratchEvents = 4;  // the workspace of a matrix product is gone after these
@@ -396,6 +397,8 @@ bool is_outlier(const Operation& o, const DeviceEvidence& d) {
   const bool most = scarce && o.blocks <= kFewBlocks && o.bytes > o.all_bytes / 2;
   if (o.bytes < kWorthSaying || o.bytes < o.all_bytes / 4 || o.bytes < o.others_bytes) return false;
   if (o.other_stacks < kLeastStacks) return false;
+  // A loss and its logits are a few; so many are the layers of a network, of which some are wide.
+  if (d.categories.has_backward && o.named > kMostNamed) return false;
   if (!most && o.usual_bytes < kOutlier * o.next_bytes) return false;
   return o.near <= o.near_others;  // layer by layer: that is what the program computes
 }
@@ -492,7 +495,7 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
       const Allocation a = d.model->allocations[i];
       if (remedy != Remedy::kLoss || is_of_loss_alone(d, a)) without.leave_out(a, share);
     }
-    const uint64_t saved = without.saved_bytes();
+    const uint64_t saved = std::min(without.saved_bytes(), o.bytes);
     if (!o.failed && saved < d.peak_bytes() / 20) continue;  // others are as high
     const bool of_output = remedy == Remedy::kSplit && o.converted && !d.categories.has_backward;
     const std::string text = text_of(remedy, waits_for_backward(d, o, search), of_output);

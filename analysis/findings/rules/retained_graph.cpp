@@ -26,10 +26,13 @@ Advice let_go(const DeviceEvidence& d, uint64_t saved) {
                         size_text(saved)),
             saved};
   }
+  // What grows in some of the steps may be those that fail: they have no end of their own.
+  const bool some = stairs_of(d).has_value();
   return {"detach",
           fmt::format("detach what is kept from step to step: loss.item() instead of a loss, "
-                      "detach() for a state or a result; and avoid retain_graph: saves {}",
-                      size_text(saved)),
+                      "detach() for a state or a result; avoid retain_graph{}: saves {}{}",
+                      some ? "; keep no exception, whose traceback holds all variables" : "",
+                      some ? "at least " : "", size_text(saved)),
           saved};
 }
 
@@ -54,6 +57,11 @@ Advice free_in_time(const DeviceEvidence& d, const PastGraph& past) {
         "detach() the state that goes into the next forward pass, and call backward() without "
         "retain_graph=True (gradients then end there: a loss no longer trains the passes before "
         "its own)";
+  } else if (past.shares) {
+    text =
+        "another backward pass uses a part of this graph: if this loss is not to train that part (a "
+        "discriminator's does not train the generator), detach() what it is computed from, and call "
+        "backward() without retain_graph=True; else add both losses and call backward() once";
   } else if (!past.waits) {
     text = fmt::format(
         "call backward() without retain_graph=True{}, and let go of the loss and of results (del) "
@@ -62,7 +70,7 @@ Advice free_in_time(const DeviceEvidence& d, const PastGraph& past) {
         past.passes < kFew ? ", unless another backward pass over the same graph follows" : "");
   }
   return {"free_graph",
-          fmt::format("{}: saves {}{}", text, d.ends_at_failure() ? "at least " : "",
+          fmt::format("{}: saves {}{}", text, d.ends_at_failure() || past.shares ? "at least " : "",
                       size_text(past.saved_bytes)),
           past.saved_bytes};
 }

@@ -184,10 +184,10 @@ Trace adversaries(bool penalty) {
       last = std::move(graph);
       last.push_back(loss);
       model.step(gradients);
-      Blocks second = made;
-      for (const uint64_t block : model.forward("train train.py:15")) second.push_back(block);
+      const Blocks second = model.forward("train train.py:15");
       s.free(s.alloc(kScalar, s.user(16)));
       model.backward(second, gradients);
+      model.backward(made, gradients);
       model.step(gradients);
     }
   });
@@ -198,6 +198,14 @@ TEST(Causes, APassThatRetainsItsGraphAccumulatesNothing) {
     EXPECT_TRUE(adversaries(penalty).finding("accumulated_graphs").id.empty()) << penalty;
     EXPECT_TRUE(adversaries(penalty).finding("eval_keeps_graph").id.empty()) << penalty;
   }
+}
+
+TEST(Causes, AGraphThatAnotherPassUsesIsDetachedFromOneOfThem) {
+  const Finding f = adversaries(false).finding("retained_graph");
+  ASSERT_FALSE(f.advice.empty());
+  EXPECT_TRUE(f.advice[0].detail.starts_with("another backward pass uses a part of this graph"))
+      << f.advice[0].detail;
+  EXPECT_NE(f.advice[0].detail.find("saves at least"), std::string::npos);
 }
 
 TEST(Causes, LossesSummedOverMicroBatches) {

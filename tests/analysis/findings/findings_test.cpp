@@ -940,6 +940,18 @@ TEST(Findings, OtherProcessesMatterWhenTheyTakeMuchOrTheCardIsFull) {
   EXPECT_EQ(run(30, false, 60), (Ids{"other_process"}));
 }
 
+TEST(Findings, OtherProcessesAreANoteWhileTheCardHasRoom) {
+  for (const uint64_t used : {50U, 100U, 110U, 130U}) {
+    const Trace trace([used](Story& s, uint32_t) {
+      s.device(3, "GPU-3", 140 * kGiB);
+      s.driver_alloc(4 * kGiB, "torch", MemoryKind::kDevice, 0, 3);
+      s.counter(CounterKind::kProcessUsed, 40 * kGiB, 999, 3);
+      s.counter(CounterKind::kDeviceUsed, used * kGiB, 0, 3);
+    });
+    EXPECT_EQ(trace.finding("other_process").severity, used < 105 ? kInfo : kWarning) << used;
+  }
+}
+
 TEST(Findings, OtherProcessesThatAreNotInTheTrace) {
   const auto run = [](uint64_t pid) {
     return Trace([pid](Story& s, uint32_t) {

@@ -450,6 +450,12 @@ TEST(Operations, AnOperationHasOtherSizesInOtherSteps) {
   EXPECT_EQ(f.advice[0].saves_bytes, peak(one) - peak(graphs(0)));
 }
 
+// The first layers of a network are as large; they are many.
+TEST(Operations, ManyLayersAreNoOperation) {
+  EXPECT_NE(graphs(6).finding("one_operation_peak").id, "");
+  EXPECT_EQ(graphs(7).finding("one_operation_peak").id, "");
+}
+
 TEST(Operations, DoublePrecisionIsNamed) {
   const auto saves = [](const std::string& kernel) {
     const Trace trace = graphs(1, kernel);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 
 #include "analysis/names/stack_lines.h"
 #include "tests/support/story.h"
@@ -117,6 +118,31 @@ TEST(Validation, WhatARolloutKeepsForTrainingIsNoCreep) {
   const Finding f = rollouts("collect train.py:55", false, false).finding("creep");
   EXPECT_TRUE(f.summary.starts_with("forward passes without a backward pass keep what they"))
       << f.summary;
+}
+
+// A buffer of the last observations, filled by a loop without training at first, then one by one.
+TEST(Validation, ABufferOfBoundedLengthIsNoCreep) {
+  const auto run = [](bool bounded) {
+    return Trace([=](Story& s, uint32_t) {
+      Training t(s, {});
+      const std::string main = "main train.py:70";
+      const uint32_t observe = s.stack({"observe env.py:9", main});
+      std::deque<uint64_t> buffer;
+      for (int i = 0; i < 64; ++i) {
+        const uint64_t hidden =
+            s.alloc(6 * kMiB, s.stack({"forward model.py:1", "act train.py:60", main}));
+        buffer.push_back(s.alloc(24 * kMiB, observe));
+        s.free(hidden);
+        if (bounded && buffer.size() > 16) {
+          s.free(buffer.front());
+          buffer.pop_front();
+        }
+        if (i >= 24 && i % 4 == 0) t.step();
+      }
+    });
+  };
+  EXPECT_EQ(run(true).finding("creep").id, "");
+  EXPECT_EQ(run(false).finding("creep").id, "creep");
 }
 
 // What another function stacks is not known to come from the passes.

@@ -36,7 +36,14 @@ bool is_limited_by_program(const DeviceEvidence& d) {
                       [&](const FailedAllocation& f) { return f.device == d.device; });
 }
 
-// What is held next to a run that fits costs nothing, unless it is a large part of the card.
+// What is held next to a run that fits costs nothing as long as the card has room.
+const char* severity_of(const DeviceEvidence& d) {
+  const uint64_t used = device_used_peak(*d.process, d.device).bytes;
+  const bool has_room = used != 0 && used < d.total_bytes / 4 * 3 && !d.is_card_full();
+  return has_room ? kInfo : kWarning;
+}
+
+// A small part of the card is not worth a word where it has room.
 bool matters(const Evidence& evidence, const DeviceEvidence& d, uint64_t bytes) {
   constexpr uint64_t kMuch = uint64_t{1} << 30;
   const bool on_other_card = evidence.other_card_bytes != 0 && !d.ran_out();
@@ -95,7 +102,7 @@ void find_other_process(const Evidence& evidence, std::vector<Finding>& out) {
     }
     if (!matters(evidence, d, bytes)) continue;
     if (!said.insert(card_of(*d.process, d.device)).second) continue;
-    Finding f = d.finding("other_process", kWarning, "");
+    Finding f = d.finding("other_process", severity_of(d), "");
     f.evidence = {{"bytes", bytes}, {"listed_by_nvml", listed ? 1U : 0U}};
     if (listed) {
       f.evidence.emplace_back("time_ns", static_cast<uint64_t>(foreign.time_ns));
