@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "analysis/insight/categories/block_life.h"
+#include "analysis/insight/lives/block_life.h"
 
 namespace tidemark {
 

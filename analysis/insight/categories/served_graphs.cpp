@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "analysis/insight/categories/block_life.h"
 #include "analysis/insight/categories/kept_graphs.h"
+#include "analysis/insight/lives/block_life.h"
 
 namespace tidemark {
 

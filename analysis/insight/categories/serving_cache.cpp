@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "analysis/insight/categories/block_life.h"
-#include "analysis/insight/categories/stacks_through.h"
+#include "analysis/insight/lives/block_life.h"
+#include "analysis/insight/lives/stacks_through.h"
 #include "proto/base/in_parallel.h"
 
 namespace tidemark {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "analysis/history/allocation_history.h"
-#include "analysis/insight/categories/stacks_through.h"
+#include "analysis/insight/lives/stacks_through.h"
 
 namespace tidemark {
 

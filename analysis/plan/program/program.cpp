@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "analysis/insight/categories/stacks_through.h"
+#include "analysis/insight/lives/stacks_through.h"
 #include "analysis/load/number_width.h"
 #include "analysis/names/module_stacks.h"
 
