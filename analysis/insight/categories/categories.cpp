@@ -92,6 +92,7 @@ class Categorizer {
       phases_.pass(a);
     }
     follow_earlier_caches();
+    known_.workspace_bytes = workspaces_.bytes();
     sort_older_blocks(process_, model_, roles_, steps_, known_, use_recorded, out_);
     take_older_graph();
     std::reverse(out_.kept_without_backward.begin(), out_.kept_without_backward.end());
@@ -129,11 +130,11 @@ class Categorizer {
       if (made) made_sizes.insert(a.asked_bytes());
       if (made || (is_older(a) && stays(a))) parameter_sizes_.insert(a.asked_bytes());
       if (is_set_up(a)) known_.set_up.push_back(static_cast<uint32_t>(i));
+      workspaces_.note(i);
       if (a.seeded) continue;
       const bool kept = stays(a) && a.block_bytes > kSmallBytes && role == StackRole::kUser;
       if (kept) known_.kept_sizes.insert(a.asked_bytes());
       if (is_of_fsdp(a)) known_.gathered_sizes.insert(a.asked_bytes());
-      workspaces_.note(i);
       if (role == StackRole::kForward) ++forward_births_;
       if (role == StackRole::kUser) rounds_[a.stack].add(a, forward_births_);
       if (passes_.add(static_cast<uint32_t>(i))) cache_.add_pass(a.birth);

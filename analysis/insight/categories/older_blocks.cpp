@@ -110,8 +110,10 @@ class OlderBlocks {
     std::unordered_map<uint64_t, uint32_t> taken;
     for (size_t k = older.size(); k-- > 0;) {
       const Allocation& a = model_.allocations[older[k]];
+      const uint64_t of_cublas = known_.workspace_bytes;
       const bool fits =
-          is_workspace_size(a.asked_bytes()) ||
+          (is_workspace_size(a.asked_bytes()) &&
+           (of_cublas == 0 || of_cublas == a.asked_bytes())) ||
           (a.asked_bytes() == kOfCublasLt && (!known_.gradients.empty() || of_its_size == 1));
       if (!fits || !stays(a) || known_.gradients.contains(a.asked_bytes())) continue;
       if (++taken[a.asked_bytes()] > threads) continue;

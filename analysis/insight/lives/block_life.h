@@ -17,8 +17,9 @@ inline bool meets(const Allocation& a, uint32_t event) {
 
 // What cuBLAS takes for each stream and keeps (PyTorch's CUDABlas.cpp and CublasHandlePool.cpp):
 // 32 MiB on Hopper and later, :4096:2:16:8 before.
+inline constexpr uint64_t kOddWorkspace = (4096 * 2 + 16 * 8) * 1024;
 inline bool is_workspace_size(uint64_t bytes) {
-  return bytes == uint64_t{32} << 20 || bytes == (4096 * 2 + 16 * 8) * uint64_t{1024};
+  return bytes == uint64_t{32} << 20 || bytes == kOddWorkspace;
 }
 
 // What cublasLt takes beside it (CublasHandlePool.cpp).

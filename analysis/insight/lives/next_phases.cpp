@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "analysis/insight/lives/block_life.h"
+
 namespace tidemark {
 
 namespace {
@@ -33,6 +35,11 @@ NextPhases::NextPhases(const ProcessModel& process, const AllocationHistory& mod
       has_marks_(!marks_.empty()),
       failures_(model.failures.size()) {}
 
+// Nothing is known of a block that is older than the history.
+StackRole NextPhases::role_of(const Allocation& a) const {
+  return is_older(a) ? StackRole::kNone : roles_.of(a.stack);
+}
+
 void NextPhases::advance_to(const Allocation& a) {
   while (!marks_.empty() && marks_.back() > a.birth) {
     next_optimizer = std::min(next_optimizer, marks_.back());
@@ -41,7 +48,7 @@ void NextPhases::advance_to(const Allocation& a) {
   while (failures_ != 0 && model_.failures[failures_ - 1].event >= a.birth) {
     next_failure = model_.failures[--failures_].event;
   }
-  const StackRole role = roles_.of(a.stack);
+  const StackRole role = role_of(a);
   if (role == role_before_) return;
   if (role == StackRole::kForward) pass_end = a.birth;
   if (role == StackRole::kBackward) backward_end = a.birth;
@@ -49,7 +56,8 @@ void NextPhases::advance_to(const Allocation& a) {
 
 // It is the next of its kind for those before it.
 void NextPhases::pass(const Allocation& a) {
-  switch (roles_.of(a.stack)) {
+  const StackRole role = role_of(a);
+  switch (role) {
     case StackRole::kForward:
       next_forward = a.birth;
       if (is_of_model(a.stack)) next_pass = a.birth;
@@ -64,8 +72,8 @@ void NextPhases::pass(const Allocation& a) {
     default:
       break;
   }
-  if (roles_.of(a.stack) != StackRole::kBackward) next_other = a.birth;
-  role_before_ = roles_.of(a.stack);
+  if (role != StackRole::kBackward) next_other = a.birth;
+  role_before_ = role;
 }
 
 }  // namespace tidemark

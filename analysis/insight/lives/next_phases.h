@@ -37,6 +37,8 @@ class NextPhases {
   uint32_t backward_end = kNever;  // of the backward pass
 
  private:
+  StackRole role_of(const Allocation& a) const;
+
   const AllocationHistory& model_;
   const StackRoles& roles_;
   const std::vector<bool>& in_module_;
