@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "analysis/insight/categories/kept_graphs.h"
+#include "analysis/insight/categories/moved_gradients.h"
 #include "analysis/insight/categories/older_blocks.h"
 #include "analysis/insight/categories/pass_graphs.h"
 #include "analysis/insight/categories/queued_inputs.h"
@@ -60,6 +61,7 @@ class Categorizer {
         cache_(process, model, roles, steps),
         copies_(process.names, model),
         second_order_(process.names, model, roles),
+        moved_gradients_(moved_gradients(process.names, model, roles)),
         of_fsdp_(stacks_through(process.names, is_fsdp)),
         of_constructor_(stacks_through(process.names, is_constructor)),
         of_copied_parameter_(stacks_through(process.names, copies_parameter)),
@@ -311,8 +313,7 @@ class Categorizer {
                    ? Guess{Category::kOptimizerState, 8}
                    : Guess{Category::kTemporary, 8};
       case StackRole::kModuleSetUp:
-        return is_kept_long(a) || meets(a, phases_.next_forward) ? Guess{Category::kParameter, 8}
-                                                                 : Guess{Category::kTemporary, 6};
+        return set_up(a);
       case StackRole::kData:
         return {Category::kInput, 8};
       case StackRole::kCommunication:
@@ -385,6 +386,13 @@ class Categorizer {
     return kept ? Guess{Category::kGradient, 5} : Guess{Category::kTemporary, 6};
   }
 
+  Guess set_up(const Allocation& a) const {
+    if (!is_kept_long(a) && !meets(a, phases_.next_forward)) return {Category::kTemporary, 6};
+    const auto gradient = moved_gradients_.find(a.stack);
+    if (gradient != moved_gradients_.end()) return {Category::kGradient, gradient->second};
+    return {Category::kParameter, 8};
+  }
+
   // What is read from a file is the model, unless the model has such a block already, perhaps in
   // another precision, or a batch that the next one replaces.
   Guess loading(const Allocation& a) {
@@ -428,8 +436,9 @@ class Categorizer {
   ServingCache cache_;
   const WeightCopies copies_;
   const SecondOrderGraphs second_order_;
-  const std::vector<bool> of_fsdp_;         // by stack
-  const std::vector<bool> of_constructor_;  // by stack
+  const std::unordered_map<uint32_t, Confidence> moved_gradients_;  // by stack
+  const std::vector<bool> of_fsdp_;                                 // by stack
+  const std::vector<bool> of_constructor_;                          // by stack
   const std::vector<bool> of_copied_parameter_;
   std::unordered_set<uint64_t> parameter_sizes_;
   PassGraphs passes_;

@@ -249,5 +249,37 @@ TEST(Categories, WhatACacheKeepsOfPastStepsIsNoActivation) {
             20 * 6 * 8 * kMiB);
 }
 
+// model.to() of a model whose last backward pass left gradients.
+Trace moved(bool gradients, bool buffers, bool alike) {
+  return Trace([=](Story& s, uint32_t) {
+    const auto line = [&](int of_apply) {
+      return s.stack({"convert torch/nn/modules/module.py:1300",
+                      "_apply torch/nn/modules/module.py:" + std::to_string(of_apply),
+                      "_apply torch/nn/modules/module.py:900", "to torch/nn/modules/module.py:1340",
+                      "main train.py:4"});
+    };
+    for (int layer = 0; layer < 4; ++layer) {
+      for (const uint64_t bytes : {6 * kMiB, 2 * kMiB}) {
+        s.alloc(bytes, line(930));
+        if (gradients) s.alloc(bytes, line(970));
+      }
+      if (buffers) s.alloc(alike ? 2 * kMiB : 3 * kMiB, line(990));
+    }
+    for (int i = 0; i < 30; ++i) s.free(s.alloc(kMiB, s.user(9)));
+  });
+}
+
+TEST(Categories, AModelIsMovedWithItsGradients) {
+  const auto bytes = [](const Trace& trace, Category category) {
+    return bytes_where(trace, category, [](const AllocationHistory&, size_t) { return true; });
+  };
+  for (const bool buffers : {false, true}) {
+    const Trace trace = moved(true, buffers, true);
+    EXPECT_EQ(bytes(trace, Category::kGradient), 32 * kMiB) << buffers;
+    EXPECT_EQ(bytes(trace, Category::kParameter), (buffers ? 40 : 32) * kMiB) << buffers;
+  }
+  EXPECT_EQ(bytes(moved(false, true, false), Category::kGradient), 0U);
+}
+
 }  // namespace
 }  // namespace tidemark
