@@ -293,6 +293,14 @@ class Categorizer {
     return !out_.has_backward && cache_.holds(a, phases_.pass_end, is_kept_long(a));
   }
 
+  // Of a block that lives as keys and values do, in a model that may have none: a constant input of
+  // several passes, or what a layer saves.
+  Guess kv_cache(const Allocation& a, Category otherwise) const {
+    const bool is_cache =
+        cache_.has_attention() || cache_.is_named(a, phases_.pass_end, is_kept_long(a));
+    return is_cache ? Guess{Category::kKvCache, 6} : Guess{otherwise, 5};
+  }
+
   // Allocations during its lifetime: they are in the order of birth, and each has about three
   // events.
   bool is_kept_long(const Allocation& a) const {
@@ -336,7 +344,7 @@ class Categorizer {
       kept_without_backward_ = true;
       return {Category::kActivation, 7};
     }
-    if (is_kv_cache(a)) return {Category::kKvCache, 6};
+    if (is_kv_cache(a)) return kv_cache(a, Category::kActivation);
     const bool in_graph =
         out_.has_backward && (passes_.is_unused(phases_.pass_end) || passes_.is_small(a.stack));
     // Some variable may keep a validation's graph until the next one, or an error ends it.
@@ -407,7 +415,7 @@ class Categorizer {
   // The program's own lines: allocations that feed a forward pass are input, those after it are
   // loss. What a program that does not train computes between passes is no input of the next one.
   Guess user(const Allocation& a) {
-    if (is_kv_cache(a)) return {Category::kKvCache, 6};
+    if (is_kv_cache(a)) return kv_cache(a, Category::kInput);
     if (queued_.contains(a.stack)) return {Category::kInput, 6};
     if (is_copied_model(a)) return {Category::kParameter, 7};
     if ((!known_.set_up.empty() && is_set_up(a)) || cache_.copies_model(a)) return {};

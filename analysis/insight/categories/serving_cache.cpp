@@ -1,6 +1,7 @@
 #include "analysis/insight/categories/serving_cache.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <numeric>
 #include <string_view>
@@ -9,6 +10,7 @@
 
 #include "analysis/insight/lives/block_life.h"
 #include "analysis/insight/lives/stacks_through.h"
+#include "analysis/names/stacks_with.h"
 #include "proto/base/in_parallel.h"
 
 namespace tidemark {
@@ -16,6 +18,8 @@ namespace tidemark {
 namespace {
 
 constexpr uint32_t kIndexed = 256;  // events
+// A cache that is concatenated anew with every token has a block for no longer than that.
+constexpr uint32_t kBrief = 8;  // events
 
 // Functions of vLLM and Hugging Face's transformers, and methods of a class that is called a cache.
 bool names_cache(std::string_view function, std::string_view file) {
@@ -23,7 +27,25 @@ bool names_cache(std::string_view function, std::string_view file) {
     return text.find(part) != text.npos;
   };
   return !has(file, "torch/") && (has(function, "kv_cache") || has(function, "Cache.") ||
-                                  has(file, "cache_utils.py") || has(file, "kv_cache"));
+                                  has(file, "cache_utils") || has(file, "kv_cache"));
+}
+
+// A model of convolutions alone has no keys and values. Where neither is named, it may have them.
+bool may_attend(const Dictionary& names) {
+  constexpr std::array<std::string_view, 5> kOfAttention = {"attn", "ttention", "sdpa", "softmax",
+                                                            "flash"};
+  bool convolves = false;
+  for (uint32_t i = 0; i < names.frame_count(); ++i) {
+    const std::string_view function = names.string(names.frame(i).function);
+    const std::string_view file = names.string(names.frame(i).file);
+    for (const std::string_view part : kOfAttention) {
+      if (function.find(part) != function.npos || file.find(part) != file.npos) return true;
+    }
+    convolves |= function.find("_conv_forward") != function.npos ||
+                 function.find("at::native::convolution") != function.npos ||
+                 file.ends_with("torch/nn/modules/conv.py");
+  }
+  return !convolves;
 }
 
 }  // namespace
@@ -33,7 +55,14 @@ ServingCache::ServingCache(const ProcessModel& process, const AllocationHistory&
     : model_(model),
       roles_(roles),
       steps_(steps),
-      named_(stacks_through(process.names, names_cache)) {}
+      named_(stacks_through(process.names, names_cache)),
+      below_named_(stacks_with(process.names,
+                               [&](const Frame& f) {
+                                 return f.kind == FrameKind::kPython &&
+                                        names_cache(process.names.string(f.function),
+                                                    process.names.string(f.file));
+                               })),
+      may_attend_(may_attend(process.names)) {}
 
 void ServingCache::survey(const std::unordered_set<uint64_t>& parameter_sizes,
                           const std::unordered_set<uint32_t>& workspaces,
@@ -294,12 +323,14 @@ bool ServingCache::is_kept_to_end(const Allocation& a) const {
   return a.release > model_.allocations.birth(model_.allocations.size() - 1);
 }
 
+bool ServingCache::is_named(const Allocation& a, uint32_t pass_end, bool kept_long) const {
+  if (a.stack >= named_.size()) return false;
+  if (named_[a.stack]) return kept_long || a.release - a.birth > kBrief;
+  return below_named_[a.stack] && kept_long && meets(a, pass_end);
+}
+
 bool ServingCache::holds(const Allocation& a, uint32_t pass_end, bool kept_long) const {
-  // A cache that is concatenated anew with every token has a block for no longer than that.
-  constexpr uint32_t kBrief = 8;  // events
-  if (a.stack < named_.size() && named_[a.stack]) {
-    return kept_long || a.release - a.birth > kBrief;
-  }
+  if (is_named(a, pass_end, kept_long)) return true;
   if (concatenating_.contains(a.stack)) return kept_long || a.release - a.birth > kBrief;
   if (copied_.contains(a.asked_bytes()) &&
       (copying_.contains(a.stack) ||

@@ -31,6 +31,9 @@ class ServingCache {
   // of a request. `pass_end`: the last allocation of the pass that allocated it; `kept_long`: it
   // outlives the operations that follow.
   bool holds(const Allocation& a, uint32_t pass_end, bool kept_long) const;
+  // Functions of a cache keep it. Other blocks are none in a model without attention.
+  bool has_attention() const { return may_attend_; }
+  bool is_named(const Allocation& a, uint32_t pass_end, bool kept_long) const;
   // A line of the program keeps blocks of the sizes of several parameters: no keys and values.
   bool copies_model(const Allocation& a) const { return copies_.contains(a.stack); }
   // A line of the program has it from before the first pass to the end, through several of them.
@@ -60,6 +63,8 @@ class ServingCache {
   const StackRoles& roles_;
   const Steps& steps_;
   const std::vector<bool> named_;               // by stack: a function of a cache allocates
+  const std::vector<bool> below_named_;         // by stack: or calls what does
+  const bool may_attend_;                       // the program's layers may have keys and values
   std::vector<uint32_t> passes_;                // events at which a forward pass begins
   std::vector<uint32_t> passes_before_;         // the number of passes before every 256th event
   std::unordered_set<uint32_t> cache_stacks_;   // several blocks of a pass outlive it

@@ -74,5 +74,50 @@ TEST(ServingCategories, AFunctionIsNoPassOfAModel) {
   EXPECT_EQ(bytes_at(trace, "search index.py:9", Category::kInput), 12 * 2 * kMiB);
 }
 
+// Of a request that is still answered, and whose beginning the history has lost.
+TEST(ServingCategories, WhatACacheCallsIsTheCache) {
+  const Trace trace([](Story& s, uint32_t) {
+    const auto update = [&](const std::string& inner) {
+      return s.stack({inner, "update cache_utils_v2.py:20", "forward model.py:30",
+                      "_call_impl torch/nn/modules/module.py:1", "main serve.py:95"});
+    };
+    s.free(s.alloc(512, s.user(3)));
+    for (int i = 0; i < 6; ++i) s.older_block(20 * kMiB);
+    for (int i = 0; i < 6; ++i) {
+      s.older_block(4 * kMiB, update("append cache_utils_v2.py:12"));
+      s.older_block(kMiB, update("quantize bits.py:4"));
+    }
+  });
+  EXPECT_EQ(bytes_at(trace, "append cache_utils_v2.py:12", Category::kKvCache), 24 * kMiB);
+  EXPECT_EQ(bytes_at(trace, "quantize bits.py:4", Category::kKvCache), 6 * kMiB);
+}
+
+// A tensor that a model of convolutions is given in each of its passes, of different lines.
+TEST(ServingCategories, AConstantInputIsNoCache) {
+  const auto told = [](const std::string& layers) {
+    return Trace([=](Story& s, uint32_t) {
+      const auto pass = [&](int line) {
+        for (int layer = 0; layer < 4; ++layer) {
+          s.free(s.alloc(4 * kMiB, s.stack({"_conv_forward torch/nn/modules/conv.py:5",
+                                            "forward " + layers + ".py:7",
+                                            "_call_impl torch/nn/modules/module.py:1",
+                                            "work train.py:" + std::to_string(line)})));
+        }
+      };
+      pass(20);
+      const uint64_t constant = s.alloc(40 * kMiB, s.user(8));
+      for (int i = 0; i < 12; ++i) {
+        pass(30 + i);
+        s.free(s.alloc(kMiB, s.user(50 + i)));
+      }
+      s.free(constant);
+      s.free(s.alloc(kMiB, s.user(12)));
+    });
+  };
+  const std::string line = "work train.py:8";
+  EXPECT_EQ(bytes_at(told("filters"), line, Category::kInput), 40 * kMiB);
+  EXPECT_EQ(bytes_at(told("attention"), line, Category::kKvCache), 40 * kMiB);
+}
+
 }  // namespace
 }  // namespace tidemark
