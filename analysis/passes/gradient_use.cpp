@@ -433,6 +433,8 @@ void sort_unused_gradients(const AllocationHistory& model, const GradientUse& us
     if (!model.allocations.seeded(i)) break;
     const auto it = sizes.find(model.allocations.asked_bytes(i));
     if (it == sizes.end()) continue;
+    const bool known = categories.of[i] == Category::kGradient && it->second.unused != 0;
+    if (known) --it->second.unused;
     if (categories.of[i] == Category::kUnknown) it->second.unknown.push_back(i);
     if (categories.of[i] == Category::kParameter) it->second.parameters.push_back(i);
   }

@@ -107,7 +107,7 @@ class RunPlanner {
     if (!p_.has_optimizer() && p_.passes().empty()) {
       return Error{"--optimizer: the recorded program has no optimizer and no backward pass"};
     }
-    const std::vector<uint32_t> gradients = first_gradients();
+    const std::vector<uint32_t> gradients = p_.gradients();
     uint64_t bytes = 0;
     for (const uint32_t row : gradients) bytes += p_.bytes(row);
     if (bytes == 0) {
@@ -122,19 +122,6 @@ class RunPlanner {
     add_states(gradients, add.states);
     if (add.temporaries) add_temporaries(gradients);
     return {};
-  }
-
-  std::vector<uint32_t> first_gradients() const {
-    std::vector<uint32_t> rows;
-    if (p_.passes().empty()) return rows;
-    const BackwardPass& pass = p_.passes().front();
-    for (uint32_t i = 0; i < p_.rows(); ++i) {
-      const uint32_t birth = p_.model().allocations.birth(i);
-      if (p_.category(i) == Category::kGradient && birth >= pass.first && birth < pass.end) {
-        rows.push_back(i);
-      }
-    }
-    return rows;
   }
 
   // Autocast copies each weight of a product once in a forward pass, and the graph keeps the copy
@@ -168,16 +155,18 @@ class RunPlanner {
   // Of embeddings, which are looked up and not multiplied.
   std::multiset<uint64_t> sizes_of_tables() const {
     std::multiset<uint64_t> sizes;
-    for (const uint32_t row : first_gradients()) {
+    for (const uint32_t row : p_.gradients()) {
       const std::string_view node = p_.operation(row);
       if (node.find("mbedding") != node.npos) sizes.insert(p_.bytes(row));
     }
     return sizes;
   }
 
-  // The first step of the optimizer follows the first backward pass.
+  // The first step of the optimizer follows the first backward pass. With gradients from before the
+  // history, there were steps before it.
   void add_states(const std::vector<uint32_t>& gradients, uint64_t states) {
-    const uint32_t at = optimizer_step_after(p_.passes().front());
+    const bool older = p_.model().allocations.seeded(gradients.front());
+    const uint32_t at = older ? 0 : optimizer_step_after(p_.passes().front());
     for (const uint32_t row : gradients) {
       uint64_t bytes = sizes_[row];
       if (change_.optimizer == PlanOptimizer::kAdamW8bit) {
@@ -215,8 +204,10 @@ class RunPlanner {
   }
 
   uint64_t share(uint64_t bytes) const { return (bytes + change_.ranks - 1) / change_.ranks; }
+  // Of a gradient's size, which is that of a shard already with ZeRO-2.
   uint64_t optimizer_share(uint64_t bytes) const {
-    return change_.ranks > 1 && change_.shard >= PlanShard::kZero1 ? share(bytes) : bytes;
+    const bool whole = change_.shard == PlanShard::kZero1 || change_.shard == PlanShard::kZero3;
+    return change_.ranks > 1 && whole ? share(bytes) : bytes;
   }
 
   // Returns the id of the block.
@@ -234,7 +225,7 @@ class RunPlanner {
   void add_buckets() {
     constexpr uint64_t kBucketBytes = uint64_t{25} << 20;
     constexpr uint64_t kFirstBytes = uint64_t{1} << 20;
-    const std::vector<uint32_t> gradients = first_gradients();
+    const std::vector<uint32_t> gradients = p_.gradients();
     if (gradients.empty()) return;
     const uint32_t at = places_.after_birth(p_.passes().front().forward_first);
     uint64_t bucket = 0;

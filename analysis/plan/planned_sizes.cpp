@@ -170,13 +170,9 @@ class PlannedSizes {
   void find_optimized() {
     if (p_.passes().empty()) return;
     std::map<uint64_t, int64_t> left;
-    const BackwardPass& pass = p_.passes().front();
+    for (const uint32_t row : p_.gradients()) ++left[p_.bytes(row)];
     for (size_t i = 0; i < p_.rows(); ++i) {
-      const uint32_t birth = p_.model().allocations.birth(i);
       if (p_.category(i) == Category::kParameter) --left[p_.bytes(i)];
-      if (p_.category(i) == Category::kGradient && birth >= pass.first && birth < pass.end) {
-        ++left[p_.bytes(i)];
-      }
       if (p_.role(i) == StackRole::kForward) copied_sizes_.insert(2 * p_.bytes(i));
     }
     for (const auto& [bytes, count] : left) {
@@ -245,19 +241,13 @@ class PlannedSizes {
     uint64_t states = 0;
     uint64_t gradients = 0;
     std::map<uint64_t, uint64_t> seen;
-    const uint32_t first = p_.passes().empty() ? 0 : p_.passes().front().first;
     for (size_t i = 0; i < p_.rows(); ++i) {
       if (p_.category(i) == Category::kOptimizerState && p_.bytes(i) > 8) {
         states += p_.bytes(i);
         state_index_[i] = seen[p_.bytes(i)]++;
       }
-      // Those of the first backward pass.
-      if (p_.category(i) == Category::kGradient && !p_.passes().empty() &&
-          p_.model().allocations.birth(i) >= first &&
-          p_.model().allocations.birth(i) < p_.passes().front().end) {
-        gradients += p_.bytes(i);
-      }
     }
+    for (const uint32_t row : p_.gradients()) gradients += p_.bytes(row);
     if (gradients != 0) states_ = std::max<uint64_t>(1, (states + gradients / 2) / gradients);
   }
 

@@ -29,8 +29,6 @@ namespace {
 // A layer's working tensors are freed after a few more allocations; a block that outlives this many
 // was kept for a reason.
 constexpr uint32_t kKeptBirths = 12;
-// Events in which two blocks are freed.
-constexpr uint32_t kLastFrees = 4;
 
 bool is_fsdp(std::string_view /*function*/, std::string_view file) {
   return file.find("/fsdp/") != file.npos;

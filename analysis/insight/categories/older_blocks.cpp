@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "analysis/insight/categories/older_gradients.h"
 #include "analysis/insight/lives/block_life.h"
 
 namespace tidemark {
@@ -58,6 +59,7 @@ class OlderBlocks {
       if (!use_recorded || model_.allocations.category(i) == Category::kUnknown) older.push_back(i);
     }
     std::unordered_map<uint64_t, Copies> sizes = copies_of(older);
+    take_older_gradients(older, sizes);
     const std::unordered_map<uint64_t, Category> growing = sizes_that_grow();
     for (const uint32_t i : older) {
       const Allocation& a = model_.allocations[i];
@@ -73,6 +75,9 @@ class OlderBlocks {
       } else if (it != sizes.end() && it->second.parameters != 0) {
         --it->second.parameters;
         guess = {Category::kParameter, 5};
+      } else if (it != sizes.end() && it->second.gradients != 0) {
+        --it->second.gradients;
+        guess = {Category::kGradient, 5};
       } else if (it != sizes.end() && it->second.states != 0) {
         --it->second.states;
         guess = {Category::kOptimizerState, 5};
@@ -97,6 +102,7 @@ class OlderBlocks {
   // What is left to be found among the blocks of one size that are older than the history.
   struct Copies {
     uint64_t parameters = 0;
+    uint64_t gradients = 0;
     uint64_t states = 0;
     uint64_t all = 0;
   };
@@ -165,6 +171,24 @@ class OlderBlocks {
     const uint64_t each = states_for_each(parameter_bytes, other_bytes, counts_steps ? 2 : 1);
     for (auto& [size, copies] : sizes) copies.states = copies.parameters * each;
     return sizes;
+  }
+
+  // The blocks of each size are shared out among parameters, gradients and states.
+  void take_older_gradients(const std::vector<uint32_t>& older,
+                            std::unordered_map<uint64_t, Copies>& sizes) const {
+    const uint64_t sets = sets_with_gradients(model_, roles_, older);
+    // With the two states of Adam, three are complete without gradients: the optimizer runs within
+    // the backward pass.
+    if (sets == 0 || (sets == 3 && states_per_parameter(process_) == 2)) return;
+    std::unordered_map<uint64_t, uint64_t> counts;
+    for (const uint32_t i : older) {
+      const Allocation& a = model_.allocations[i];
+      if (a.release == kNever) ++counts[a.asked_bytes()];
+    }
+    for (const auto& [size, count] : counts) {
+      const uint64_t parameters = count / sets;
+      if (count % sets == 0) sizes[size] = {parameters, parameters, count - 2 * parameters, count};
+    }
   }
 
   // Parameters that modules of torch.nn made are known.

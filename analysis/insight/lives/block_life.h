@@ -15,6 +15,9 @@ inline bool meets(const Allocation& a, uint32_t event) {
   return event != kNever && event < a.release;
 }
 
+// Events in which two blocks are freed: what the last operation of a backward pass has used.
+inline constexpr uint32_t kLastFrees = 4;
+
 // What cuBLAS takes for each stream and keeps (PyTorch's CUDABlas.cpp and CublasHandlePool.cpp):
 // 32 MiB on Hopper and later, :4096:2:16:8 before.
 inline constexpr uint64_t kOddWorkspace = (4096 * 2 + 16 * 8) * 1024;

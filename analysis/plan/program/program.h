@@ -41,6 +41,9 @@ class RecordedProgram {
   StackRole role_of_stack(uint32_t stack) const { return roles_.of(stack); }
   const Steps& steps() const { return steps_; }
   const std::vector<BackwardPass>& passes() const { return passes_; }
+  // Rows of the gradients of the first backward pass, or of those from before the history that it
+  // adds to.
+  std::vector<uint32_t> gradients() const;
   // Validation and generation beside training, which may have a batch of their own.
   const std::vector<Phase>& evaluations() const { return evaluations_; }
   // What may follow the size of a part of the batch, and not the batch.

@@ -296,5 +296,42 @@ TEST(OlderBlocks, CopiesOfTheModelAreNoCache) {
   EXPECT_EQ(bytes_of(trace, Category::kParameter), 14 * kMiB);
 }
 
+// A step of a program that never clears its gradients, or sets them to zero: each new one is added
+// and freed at once.
+void add_to_gradients(Story& s) {
+  std::vector<uint64_t> kept;
+  for (int k = 0; k < 3; ++k) kept.push_back(s.alloc(8 * kMiB, s.forward(k + 1)));
+  for (const uint64_t bytes : kWeights) {
+    s.free(s.alloc(bytes, 0));
+    s.free(kept.back());
+    kept.pop_back();
+  }
+}
+
+TEST(OlderBlocks, GradientsThatAreAddedToAreOlder) {
+  for (const int sets : {1, 2, 3, 4}) {
+    const Trace trace([=](Story& s, uint32_t) {
+      for (int i = 0; i < 5; ++i) add_to_gradients(s);
+      older_copies(s, sets);
+    });
+    EXPECT_EQ(bytes_of(trace, Category::kParameter), 14 * kMiB) << sets;
+    EXPECT_EQ(bytes_of(trace, Category::kGradient), sets > 1 ? 14 * kMiB : 0) << sets;
+    const uint64_t states = sets > 2 ? static_cast<uint64_t>(sets) - 2 : 0;
+    EXPECT_EQ(bytes_of(trace, Category::kOptimizerState), states * 14 * kMiB) << sets;
+  }
+}
+
+// Adam has updated each parameter within the backward pass.
+TEST(OlderBlocks, ThreeSetsOfAdamHaveNoGradient) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 5; ++i) {
+      add_to_gradients(s);
+      s.free(s.alloc(kMiB, s.optimizer("_multi_tensor_adam")));
+    }
+    older_copies(s, 3);
+  });
+  EXPECT_EQ(bytes_of(trace, Category::kGradient), 0U);
+}
+
 }  // namespace
 }  // namespace tidemark
