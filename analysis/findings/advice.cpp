@@ -422,6 +422,12 @@ bool goes_through(const Dictionary& names, uint32_t stack, std::string_view func
   });
 }
 
+// Stacks of PyTorch's own optimizers, which have these options; a program's own class is only
+// called by the common part of them.
+bool is_of_torch_optimizer(std::string_view file) {
+  return file.find("torch/optim/") != file.npos && !file.ends_with("torch/optim/optimizer.py");
+}
+
 // Whether the request that failed is for a temporary that a fused optimizer does without.
 bool fails_for_foreach(const DeviceEvidence& d) {
   if (!d.ran_out()) return false;
@@ -433,11 +439,14 @@ bool fails_for_foreach(const DeviceEvidence& d) {
 }  // namespace
 
 std::optional<Advice> fuse_optimizer(const DeviceEvidence& d) {
+  const Dictionary& names = d.process->names;
+  const std::vector<bool> has_options = stacks_with(
+      names, [&](const Frame& f) { return is_of_torch_optimizer(names.string(f.file)); });
   Rehearsal fused(*d.model);
   for (size_t i = 0; i < d.model->allocations.size(); ++i) {
     const Allocation& a = d.model->allocations[i];
     if (d.categories.of[i] == Category::kTemporary &&
-        d.roles->of(a.stack) == StackRole::kOptimizer) {
+        d.roles->of(a.stack) == StackRole::kOptimizer && has_options[a.stack]) {
       fused.leave_out(a);
     }
   }

@@ -455,6 +455,26 @@ TEST(Findings, FusedOptimizerSavesItsTemporaries) {
   EXPECT_NEAR(static_cast<double>(f.advice[0].saves_bytes), 6.0 * 64 * kMiB, 2.0 * kMiB);
 }
 
+// A class of the program has no such option.
+TEST(Findings, AnOptimizerOfTheProgramIsNotFused) {
+  const Trace trace([](Story& s, uint32_t) {
+    const uint32_t step =
+        s.stack({"step my_adam.py:30", "wrapper torch/optim/optimizer.py:9", "train train.py:12"});
+    for (int i = 0; i < 6; ++i) s.alloc(64 * kMiB, s.setup());
+    for (int i = 0; i < 4; ++i) {
+      const uint64_t kept = s.alloc(8 * kMiB, s.forward(1));
+      std::vector<uint64_t> blocks;
+      for (int k = 0; k < 6; ++k) blocks.push_back(s.alloc(64 * kMiB, 0));
+      s.free(kept);
+      for (int k = 0; k < 6; ++k) blocks.push_back(s.alloc(64 * kMiB, step));
+      for (const uint64_t block : blocks) s.free(block);
+    }
+  });
+  const Finding f = trace.finding("optimizer_state_spike", 3 * kGiB / 2);
+  EXPECT_EQ(f.id, "optimizer_state_spike");
+  for (const Advice& a : f.advice) EXPECT_NE(a.action, "fused_optimizer");
+}
+
 TEST(Findings, CacheThrashNamesEmptyCache) {
   const auto run = [](bool empties) {
     return Trace([empties](Story& s, uint32_t) {
