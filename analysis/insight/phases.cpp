@@ -11,6 +11,7 @@
 
 #include "analysis/insight/training_lines.h"
 #include "analysis/names/module_stacks.h"
+#include "analysis/names/stacks_with.h"
 
 namespace tidemark {
 
@@ -228,6 +229,10 @@ void find_forward_only(const Dictionary& names, const AllocationHistory& model,
   if (!lines.any()) return;
   const std::vector<bool> in_module = module_stacks(names);
   const Purposes purposes(names);
+  // Checkpointing keeps only the input for the backward pass, which runs the layers again.
+  const std::vector<bool> checkpoints = stacks_with(names, [&](const Frame& f) {
+    return names.string(f.file).ends_with("torch/utils/checkpoint.py");
+  });
   ForwardRuns runs(names);
   const bool died = !model.failures.empty();
   uint32_t trained = 0;  // event of the last birth in training
@@ -236,7 +241,9 @@ void find_forward_only(const Dictionary& names, const AllocationHistory& model,
     const StackRole role = roles.of(a.stack);
     const uint32_t caller = roles.caller_of(a.stack);
     const bool forward = role == StackRole::kForward;
-    if ((forward && lines.trains(caller)) || is_training_role(role)) {
+    const bool repeats =
+        forward && checkpoints[a.stack] && purposes.of(a.stack, caller) == Purpose::kNone;
+    if ((forward && lines.trains(caller)) || repeats || is_training_role(role)) {
       add_phases(runs.end(a.birth), died, phases);
       trained = a.birth;
     } else if (forward && in_module[a.stack]) {

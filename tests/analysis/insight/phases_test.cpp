@@ -342,5 +342,27 @@ TEST(Phases, RangesThatEndWithoutANameArePairedByNumber) {
   EXPECT_EQ(phases_of(trace, PhaseKind::kValidation).size(), 4U);
 }
 
+// A checkpointed pass keeps nothing; the backward pass runs its layers again.
+TEST(Phases, ACheckpointedPassTrains) {
+  const auto told = [](const std::string& file) {
+    const Trace trace([&](Story& s, uint32_t) {
+      const auto layer = [&](int line) {
+        return s.stack({"forward torch/nn/modules/op.py:" + std::to_string(line),
+                        "_call_impl torch/nn/modules/module.py:1", "checkpoint " + file + ":9",
+                        "train train.py:10"});
+      };
+      for (int i = 0; i < 4; ++i) s.alloc(2 * kMiB, s.setup());
+      for (int k = 0; k < 8; ++k) s.free(s.alloc(8 * kMiB, layer(k)));
+      const uint64_t again = s.alloc(8 * kMiB, s.forward(1, "backward torch/autograd/graph.py:1"));
+      for (int k = 0; k < 4; ++k) s.alloc(2 * kMiB, 0);
+      s.free(again);
+      s.alloc(kMiB, 0);
+    });
+    return phases_of(trace, PhaseKind::kForwardOnly).size();
+  };
+  EXPECT_EQ(told("torch/utils/checkpoint.py"), 0U);
+  EXPECT_EQ(told("teacher.py"), 1U);
+}
+
 }  // namespace
 }  // namespace tidemark
