@@ -3,9 +3,9 @@
 #include <numeric>
 #include <set>
 #include <string_view>
-#include <unordered_set>
 #include <vector>
 
+#include "analysis/plan/laws/attention_matrices.h"
 #include "analysis/plan/laws/reduction_buffers.h"
 #include "analysis/plan/laws/size_law.h"
 #include "analysis/plan/program/program.h"
@@ -34,7 +34,7 @@ class LawInference {
         find_weight_gradients(run);
       }
     }
-    find_attention_matrices();
+    find_attention_matrices(p_, laws_);
     for (const ReductionBuffer& b : reduction_buffers(p_)) {
       laws_[b.row] = {0, b.scaled, 1, 1, true, b.most};
     }
@@ -178,160 +178,6 @@ class LawInference {
     if (found.size() > 1 && !converts && p_.has_weights(run.first)) {
       for (const uint32_t row : found) fix(row);
     }
-  }
-
-  // Softmax over the products of queries and keys. Its results have the sizes of those of a batched
-  // matrix product, which is not so for those of a router.
-  void find_attention_matrices() {
-    std::unordered_set<uint64_t> of_softmax;
-    std::unordered_set<uint64_t> of_products;
-    for (const OperationRun& run : p_.runs()) {
-      const std::string_view operation = p_.operation(run.first);
-      const bool product = contains(operation, "bmmBackward") || contains(operation, "BmmBackward");
-      for (uint32_t i = run.first; i < run.end; ++i) {
-        if (is_softmax(operation) || ends_softmax(i)) of_softmax.insert(p_.bytes(i));
-        if (product || is_forward_product(i)) of_products.insert(p_.bytes(i));
-      }
-    }
-    if (!of_products.empty() || !p_.passes().empty()) {
-      // Under autocast products have 16 bits, softmax 32.
-      std::erase_if(of_softmax, [&](uint64_t bytes) {
-        return !of_products.contains(bytes) && !(p_.autocasts() && of_products.contains(bytes / 2));
-      });
-    }
-    std::erase_if(of_softmax, [](uint64_t bytes) { return bytes <= kScalarBytes; });
-    if (of_softmax.empty()) return;
-    std::unordered_set<uint64_t> copies;  // in 16 bits or in 32, and masks
-    for (const uint64_t bytes : of_softmax) {
-      for (const uint64_t size : {bytes / 2, 2 * bytes, bytes / 4}) copies.insert(size);
-    }
-    const AttentionModules attention(p_, of_softmax);
-    const LinearSizes linear(p_, attention, of_softmax);
-    for (const OperationRun& run : p_.runs()) {
-      if (!makes_matrices(p_.operation(run.first), p_.operation_file(run.first))) continue;
-      if (!attention.contain(p_.module_path(run.first))) continue;
-      for (uint32_t i = run.first; i < run.end; ++i) {
-        const uint64_t bytes = p_.bytes(i);
-        const bool result = of_softmax.contains(bytes);
-        if (laws_[i].scaled == 0 || (!result && !copies.contains(bytes))) continue;
-        // Queries, keys and values have the sizes of linear results, too.
-        const bool is_square = result || !linear.anywhere.contains(bytes);
-        const bool clear = result ? !linear.in_attention.contains(bytes) : is_square;
-        laws_[i].seq = is_square ? 2 : 1;
-        if (clear && !is_square) continue;
-        laws_[i].sure = false;
-        laws_[i].other_batch = laws_[i].batch;
-        laws_[i].other_seq = is_square ? 1 : 2;
-      }
-    }
-  }
-
-  static bool is_softmax(std::string_view operation) {
-    return operation == "SoftmaxBackward0" || operation == "softmax";
-  }
-
-  bool is_forward_product(uint32_t row) const {
-    return p_.role(row) == StackRole::kForward &&
-           (p_.operation(row) == "einsum" || is_product(p_.called(row)));
-  }
-
-  // A softmax that the program calls itself, or computes: an exponential whose quotient by a sum is
-  // the factor of the next product. That of a loss is followed by none.
-  bool ends_softmax(uint32_t row) const {
-    if (p_.role(row) != StackRole::kForward) return false;
-    if (p_.called(row) == "softmax" || p_.called(row) == "_softmax") return true;
-    if (p_.called(row) != "exp") return false;
-    const uint64_t bytes = p_.bytes(row);
-    for (uint32_t i = row + 1; i < p_.rows() && p_.role(i) == StackRole::kForward; ++i) {
-      if (is_forward_product(i)) return true;
-      const uint64_t next = p_.bytes(i);
-      const bool like = next == bytes || 2 * next == bytes || next == 2 * bytes ||
-                        4 * next == bytes || next <= kScalarBytes;
-      if (!like && p_.operation(i) != p_.operation(row)) return false;
-    }
-    return false;
-  }
-
-  // The nn.Modules that compute attention: those in which a softmax has results of these sizes.
-  class AttentionModules {
-   public:
-    AttentionModules(const RecordedProgram& program, const std::unordered_set<uint64_t>& results) {
-      for (const OperationRun& run : program.runs()) {
-        const bool named = is_softmax(program.operation(run.first));
-        const std::string_view called = program.called(run.first);
-        if (!named && called != "exp" && !contains(called, "softmax")) continue;
-        for (uint32_t i = run.first; i < run.end; ++i) {
-          if (results.contains(program.bytes(i))) add(program, program.module_path(i));
-        }
-      }
-    }
-    // Without names of modules any may be one.
-    bool contain(const std::string& path) const {
-      if (any_) return true;
-      for (size_t end = path.size(); end != path.npos && end != 0; end = path.rfind('.', end - 1)) {
-        if (paths_.contains(path.substr(0, end))) return true;
-      }
-      return false;
-    }
-
-   private:
-    void add(const RecordedProgram& program, std::string path) {
-      if (program.module_class(path) == "Softmax") {
-        const size_t dot = path.rfind('.');
-        path.resize(dot == path.npos ? 0 : dot);
-      }
-      any_ = any_ || path.empty();
-      paths_.insert(std::move(path));
-    }
-    std::set<std::string> paths_;
-    bool any_ = false;
-  };
-
-  // Of results that cannot be matrices.
-  struct LinearSizes {
-    LinearSizes(const RecordedProgram& program, const AttentionModules& attention,
-                const std::unordered_set<uint64_t>& matrices) {
-      add_before_matrices(program, matrices);
-      for (const OperationRun& run : program.runs()) {
-        if (makes_matrices(program.operation(run.first), program.operation_file(run.first))) {
-          continue;
-        }
-        for (uint32_t i = run.first; i < run.end; ++i) {
-          anywhere.insert(program.bytes(i));
-          if (attention.contain(program.module_path(i))) in_attention.insert(program.bytes(i));
-        }
-      }
-    }
-    // What a pass allocates before the first matrix has the sizes of its tokens.
-    void add_before_matrices(const RecordedProgram& program,
-                             const std::unordered_set<uint64_t>& matrices) {
-      for (const OperationRun& run : program.runs()) {
-        for (uint32_t i = run.first; i < run.end; ++i) {
-          const uint64_t bytes = program.bytes(i);
-          const bool half = program.autocasts() && matrices.contains(2 * bytes);
-          if (half || matrices.contains(bytes)) return;
-          anywhere.insert(program.bytes(i));
-        }
-      }
-    }
-    std::unordered_set<uint64_t> anywhere;
-    std::unordered_set<uint64_t> in_attention;
-  };
-
-  // Other operations have results of these sizes only by chance.
-  static bool makes_matrices(std::string_view operation, std::string_view file) {
-    constexpr std::array<std::string_view, 10> kOthers = {
-        "ddmm", "MmBackward", "LinearBackward", "Gelu",      "Relu",
-        "Silu", "Norm",       "Convolution",    "Embedding", "norm"};
-    if (contains(file, "torch/nn/modules/linear.py") || contains(file, "modules/activation.py")) {
-      return false;
-    }
-    if (contains(file, "torch/nn/functional.py")) {
-      return operation == "softmax" || operation == "dropout" ||
-             operation == "multi_head_attention_forward";
-    }
-    return std::none_of(kOthers.begin(), kOthers.end(),
-                        [&](std::string_view part) { return contains(operation, part); });
   }
 
   const RecordedProgram& p_;

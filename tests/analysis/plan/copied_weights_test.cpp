@@ -151,31 +151,6 @@ TEST(CopiedWeights, OwnWeightsAndStatesFollowNoBatch) {
   EXPECT_LE(twice.likely.allocated_peak, peak_of(trace) + kLayers * kResult + kMiB);
 }
 
-// A softmax of the program's own: an exponential and a quotient between two products.
-TEST(CopiedWeights, AWrittenOutSoftmaxHasSquareMatrices) {
-  const Trace trace([](Story& s, uint32_t) {
-    for (int i = 0; i < kLayers; ++i) s.alloc(kWeight, s.setup());
-    const auto own = [&](const std::string& operation, int line) {
-      return s.stack({"malloc(unsigned) a.cpp:1", "at::_ops::" + operation + "::call(x) b.cpp:2",
-                      "attend model.py:" + std::to_string(line), "forward model.py:9",
-                      "_call_impl torch/nn/modules/module.py:1", "train train.py:10"});
-    };
-    for (int i = 0; i < kLayers; ++i) {
-      s.alloc(5 * kMiB, own("mul", 1));
-      s.alloc(16 * kMiB, own("bmm", 2));
-      s.alloc(16 * kMiB, own("exp", 3));
-      s.alloc(16 * kMiB, own("div", 4));
-      s.alloc(5 * kMiB, own("bmm", 5));
-    }
-  });
-  PlanChange change;
-  change.seq = 2;
-  const PlanOutcome twice = planned(trace, change);
-  EXPECT_EQ(twice.likely.allocated_peak,
-            kLayers * (kWeight + (2 * 5 + 4 * 16 + 4 * 16 + 4 * 16 + 2 * 5) * kMiB));
-  EXPECT_LT(twice.low_reserved, twice.likely.reserved_peak);
-}
-
 TEST(CopiedWeights, ARecordingInAnotherPrecisionIsAnotherProgram) {
   const Trace first = products(false);
   const Trace second = products(true);

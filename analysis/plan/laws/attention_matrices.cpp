@@ -1,0 +1,296 @@
+#include "analysis/plan/laws/attention_matrices.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace tidemark {
+
+namespace {
+
+using Sizes = std::unordered_set<uint64_t>;
+
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+bool is_softmax(std::string_view operation) {
+  return operation == "softmax" ||
+         (operation.ends_with("SoftmaxBackward0") && !contains(operation, "Log"));
+}
+
+// Other operations have results of these sizes only by chance.
+bool makes_matrices(std::string_view operation, std::string_view file) {
+  constexpr std::array<std::string_view, 10> kOthers = {
+      "ddmm", "MmBackward", "LinearBackward", "Gelu",      "Relu",
+      "Silu", "Norm",       "Convolution",    "Embedding", "norm"};
+  if (contains(file, "torch/nn/modules/linear.py") || contains(file, "modules/activation.py")) {
+    return false;
+  }
+  if (contains(file, "torch/nn/functional.py")) {
+    return operation == "softmax" || operation == "dropout" ||
+           operation == "multi_head_attention_forward" || operation == "einsum";
+  }
+  return std::none_of(kOthers.begin(), kOthers.end(),
+                      [&](std::string_view part) { return contains(operation, part); });
+}
+
+// The nn.Modules that compute attention: those in which a softmax has results of these sizes.
+class AttentionModules {
+ public:
+  AttentionModules(const RecordedProgram& program, const Sizes& results) {
+    for (const OperationRun& run : program.runs()) {
+      const bool named = is_softmax(program.operation(run.first));
+      const std::string_view called = program.called(run.first);
+      if (!named && called != "exp" && !contains(called, "softmax")) continue;
+      for (uint32_t i = run.first; i < run.end; ++i) {
+        if (results.contains(program.bytes(i))) add(program, program.module_path(i));
+      }
+    }
+  }
+  // Without names of modules any may be one.
+  bool contain(const std::string& path) const {
+    if (any_) return true;
+    for (size_t end = path.size(); end != path.npos && end != 0; end = path.rfind('.', end - 1)) {
+      if (paths_.contains(path.substr(0, end))) return true;
+    }
+    return false;
+  }
+
+ private:
+  void add(const RecordedProgram& program, std::string path) {
+    if (program.module_class(path) == "Softmax") {
+      const size_t dot = path.rfind('.');
+      path.resize(dot == path.npos ? 0 : dot);
+    }
+    any_ = any_ || path.empty();
+    paths_.insert(std::move(path));
+  }
+  std::set<std::string> paths_;
+  bool any_ = false;
+};
+
+class MatrixSearch {
+ public:
+  MatrixSearch(const RecordedProgram& program, SizeLaws& laws) : p_(program), laws_(laws) {}
+
+  void run() {
+    find_sizes();
+    if (sizes_.empty()) return;
+    for (const uint64_t bytes : sizes_) {  // in 16 bits or in 32, and masks
+      for (const uint64_t size : {bytes / 2, 2 * bytes, bytes / 4}) copies_.insert(size);
+    }
+    const AttentionModules attention(p_, sizes_);
+    find_spans(attention);
+    find_linear(attention);
+    for (const OperationRun& run : p_.runs()) {
+      if (!makes_matrices(p_.operation(run.first), p_.operation_file(run.first))) continue;
+      if (!attention.contain(p_.module_path(run.first))) continue;
+      for (uint32_t i = run.first; i < run.end; ++i) set_law(i);
+    }
+    // What an earlier pass left behind.
+    for (size_t i = 0; i < p_.rows(); ++i) {
+      if (p_.model().allocations.seeded(i) && p_.category(i) == Category::kActivation) set_law(i);
+    }
+  }
+
+ private:
+  static constexpr uint64_t kScalarBytes = 512;
+
+  // The results of softmax that have the sizes of those of a matrix product, which is not so for
+  // those of a router.
+  void find_sizes() {
+    Sizes of_products;
+    for (const OperationRun& run : p_.runs()) {
+      const std::string_view operation = p_.operation(run.first);
+      const bool product = contains(operation, "bmmBackward") || contains(operation, "BmmBackward");
+      for (uint32_t i = run.first; i < run.end; ++i) {
+        if (is_softmax(operation) || ends_softmax(i)) sizes_.insert(p_.bytes(i));
+        if (product || is_forward_product(i)) of_products.insert(p_.bytes(i));
+      }
+    }
+    if (!of_products.empty() || !p_.passes().empty()) {
+      // Under autocast products have 16 bits, softmax 32.
+      std::erase_if(sizes_, [&](uint64_t bytes) {
+        return !of_products.contains(bytes) && !(p_.autocasts() && of_products.contains(bytes / 2));
+      });
+    }
+    std::erase_if(sizes_, [](uint64_t bytes) { return bytes <= kScalarBytes; });
+  }
+
+  bool is_forward_product(uint32_t row) const {
+    return p_.role(row) == StackRole::kForward &&
+           (p_.operation(row) == "einsum" || is_product(p_.called(row)));
+  }
+  bool is_backward_product(uint32_t row) const {
+    const std::string_view operation = p_.operation(row);
+    return p_.role(row) == StackRole::kBackward &&
+           (contains(operation, "mmBackward") || contains(operation, "MmBackward") ||
+            contains(operation, "LinearBackward") || contains(operation, "ConvolutionBackward"));
+  }
+  bool is_product_row(uint32_t row) const {
+    return is_forward_product(row) || is_backward_product(row);
+  }
+
+  // A softmax that the program calls itself, or computes: an exponential whose quotient by a sum is
+  // the factor of the next product. That of a loss is followed by none, that of an activation
+  // function has no sum.
+  bool ends_softmax(uint32_t row) const {
+    if (p_.role(row) != StackRole::kForward) return false;
+    if (contains(p_.called(row), "softmax") && !contains(p_.called(row), "log")) return true;
+    if (p_.called(row) != "exp") return false;
+    const uint64_t bytes = p_.bytes(row);
+    bool sums = follows_log_of_sum(row);
+    for (uint32_t i = row + 1; i < p_.rows() && p_.role(i) == StackRole::kForward; ++i) {
+      if (is_forward_product(i)) return sums;
+      const uint64_t next = p_.bytes(i);
+      sums = sums || p_.called(i).starts_with("sum");
+      const bool like = is_like(next, bytes) || next <= kScalarBytes;
+      if (!like && p_.operation(i) != p_.operation(row)) return false;
+    }
+    return false;
+  }
+  // exp(x - logsumexp(x)).
+  bool follows_log_of_sum(uint32_t row) const {
+    for (uint32_t i = row; i-- != 0 && !is_product_row(i) && p_.role(i) == StackRole::kForward;) {
+      if (p_.called(i) == "logsumexp") return true;
+    }
+    return false;
+  }
+  static bool is_like(uint64_t bytes, uint64_t matrix) {
+    return bytes == matrix || 2 * bytes == matrix || bytes == 2 * matrix || 4 * bytes == matrix;
+  }
+
+  bool names_nodes(uint32_t row) const { return contains(p_.operation(row), "Backward"); }
+  // Whether operations are named here, so that the place of a block tells what it is.
+  bool is_placed(uint32_t row) const {
+    return p_.role(row) == StackRole::kForward ? p_.names_operations() && has_forward_spans_
+                                               : names_nodes(row) && has_backward_spans_;
+  }
+
+  void find_spans(const AttentionModules& attention) {
+    in_span_.assign(p_.rows(), false);
+    for (const OperationRun& run : p_.runs()) {
+      if (!attention.contain(p_.module_path(run.first))) continue;
+      const std::string_view called = p_.called(run.first);
+      const bool whole = contains(called, "attention");  // with a softmax inside
+      const bool forward = p_.role(run.first) == StackRole::kForward;
+      for (uint32_t i = run.first; i < run.end; ++i) {
+        if (!sizes_.contains(p_.bytes(i))) continue;
+        const bool ends = forward ? ends_softmax(i) : is_node_of_softmax(i);
+        if (whole || (ends && (p_.names_operations() || !forward))) add_span(i);
+      }
+    }
+  }
+  bool is_node_of_softmax(uint32_t row) const {
+    const std::string_view operation = p_.operation(row);
+    return is_softmax(operation) || operation == "ExpBackward0";
+  }
+
+  // From the product before a result of softmax to the one after it, with what these copy to begin
+  // with; the results of the second one are no matrices.
+  void add_span(uint32_t row) {
+    const StackRole role = p_.role(row);
+    const bool forward = role == StackRole::kForward;
+    (forward ? has_forward_spans_ : has_backward_spans_) = true;
+    const uint64_t bytes = p_.bytes(row);
+    const auto in_pass = [&](uint32_t i) {
+      return p_.role(i) == role && !p_.model().allocations.seeded(i);
+    };
+    uint32_t begin = row;
+    while (begin != 0 && !in_span_[begin - 1] && in_pass(begin - 1) && !is_product_row(begin)) {
+      --begin;
+    }
+    if (begin != row && is_product_row(begin)) mark_results(begin, bytes);
+    for (uint32_t i = begin; i < p_.rows() && in_pass(i); ++i) {
+      if (i > row && is_product_row(i)) {
+        mark_copies(i, bytes);
+        break;
+      }
+      if (!is_product_row(i)) in_span_[i] = true;
+    }
+  }
+  // The last rows of a product that have the size of a matrix: `last` is the last of all.
+  void mark_results(uint32_t last, uint64_t bytes) {
+    const uint32_t stack = p_.model().allocations.stack(last);
+    for (uint32_t i = last + 1; i-- != 0;) {
+      if (p_.model().allocations.stack(i) != stack) break;
+      if (p_.bytes(i) != bytes && !(p_.autocasts() && 2 * p_.bytes(i) == bytes)) continue;
+      in_span_[i] = true;
+      break;
+    }
+  }
+  // What a product copies of a matrix before it computes.
+  void mark_copies(uint32_t first, uint64_t bytes) {
+    const uint32_t stack = p_.model().allocations.stack(first);
+    for (uint32_t i = first; i + 1 < p_.rows(); ++i) {
+      if (p_.model().allocations.stack(i + 1) != stack || p_.bytes(i) != bytes) break;
+      in_span_[i] = true;
+    }
+  }
+
+  // Sizes of results that cannot be matrices.
+  void find_linear(const AttentionModules& attention) {
+    add_before_matrices();
+    for (const OperationRun& run : p_.runs()) {
+      const bool other = !makes_matrices(p_.operation(run.first), p_.operation_file(run.first));
+      for (uint32_t i = run.first; i < run.end; ++i) {
+        if (!other && !(is_placed(i) && !in_span_[i] && is_product_row(i))) continue;
+        linear_.insert(p_.bytes(i));
+        if (other && attention.contain(p_.module_path(i))) linear_in_attention_.insert(p_.bytes(i));
+      }
+    }
+  }
+  // What a pass allocates before the first matrix has the sizes of its tokens.
+  void add_before_matrices() {
+    for (const OperationRun& run : p_.runs()) {
+      for (uint32_t i = run.first; i < run.end; ++i) {
+        const uint64_t bytes = p_.bytes(i);
+        const bool half = p_.autocasts() && sizes_.contains(2 * bytes);
+        if (half || sizes_.contains(bytes)) return;
+        linear_.insert(bytes);
+      }
+    }
+  }
+
+  void set_law(size_t row) {
+    const uint64_t bytes = p_.bytes(row);
+    const bool result = sizes_.contains(bytes);
+    if (laws_[row].scaled == 0 || (!result && !copies_.contains(bytes))) return;
+    const bool placed =
+        !p_.model().allocations.seeded(row) && is_placed(static_cast<uint32_t>(row));
+    const bool linear = linear_.contains(bytes);
+    if (placed && !in_span_[row] && linear) return;
+    // Queries, keys and values have the sizes of linear results, too.
+    const bool is_square = (result && (!linear || !placed || in_span_[row])) || !linear;
+    const bool clear = result ? !linear_in_attention_.contains(bytes) : is_square;
+    laws_[row].seq = is_square ? 2 : 1;
+    if (clear && !is_square) return;
+    laws_[row].sure = false;
+    laws_[row].other_batch = laws_[row].batch;
+    laws_[row].other_seq = is_square ? 1 : 2;
+  }
+
+  const RecordedProgram& p_;
+  SizeLaws& laws_;
+  Sizes sizes_;   // of the results of softmax
+  Sizes copies_;  // of what is made of them
+  Sizes linear_;
+  Sizes linear_in_attention_;
+  std::vector<bool> in_span_;  // by row
+  bool has_forward_spans_ = false;
+  bool has_backward_spans_ = false;
+};
+
+}  // namespace
+
+void find_attention_matrices(const RecordedProgram& program, SizeLaws& laws) {
+  MatrixSearch(program, laws).run();
+}
+
+}  // namespace tidemark
