@@ -16,6 +16,7 @@
 #include "analysis/findings/causes/carried_blocks.h"
 #include "analysis/findings/causes/failed_for_holes.h"
 #include "analysis/findings/causes/held_blocks.h"
+#include "analysis/findings/causes/unrelated_halves.h"
 #include "analysis/findings/causes/unusual_request.h"
 #include "analysis/findings/growth/kept_outputs.h"
 #include "analysis/findings/rules.h"
@@ -489,8 +490,9 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
     }
     const double share = remedy == Remedy::kLoss ? 1 - 1 / kChunks : 1;
     Rehearsal without(*d.model);
+    const std::vector<bool> others = unrelated_halves(d.model->allocations, o.largest_bytes);
     for (size_t i = 0; i < d.model->allocations.size(); ++i) {
-      if (!o.has_size(d.model->allocations.block_bytes(i))) continue;
+      if (!o.has_size(d.model->allocations.block_bytes(i)) || others[i]) continue;
       if (!search.is_computed(i)) continue;
       const Allocation a = d.model->allocations[i];
       if (remedy != Remedy::kLoss || is_of_loss_alone(d, a)) without.leave_out(a, share);
