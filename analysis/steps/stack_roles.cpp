@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <unordered_map>
+
+#include "analysis/names/program_places.h"
 
 namespace tidemark {
 
@@ -185,9 +188,21 @@ StackRoles::StackRoles(const ProcessModel& process) {
       callers_[*it] = caller;
     }
   }
+  unite_callers(names);
   roles_.resize(std::max<size_t>(count, 1));
   for (size_t id = 0; id < count; ++id) roles_[id] = role_of(sign[id]);
   roles_[0] = role_without_frames(process);
+}
+
+// Snapshots with native frames place these differently among the lines of Python from one call to
+// the next.
+void StackRoles::unite_callers(const Dictionary& names) {
+  const Places places(names);
+  std::unordered_map<uint32_t, uint32_t> first;  // by place
+  for (uint32_t& caller : callers_) {
+    const uint32_t place = places.of(caller);
+    if (place != 0) caller = first.try_emplace(place, caller).first->second;
+  }
 }
 
 }  // namespace tidemark

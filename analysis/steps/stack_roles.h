@@ -41,10 +41,13 @@ class StackRoles {
   StackRole of(uint32_t stack) const {
     return stack < roles_.size() ? roles_[stack] : StackRole::kNone;
   }
-  // The stack of the line that called the outermost module; 0 if it contains no module.
+  // A stack of the line that called the outermost module, the same one for all that have its lines
+  // of Python; 0 if it contains no module.
   uint32_t caller_of(uint32_t stack) const { return stack < callers_.size() ? callers_[stack] : 0; }
 
  private:
+  void unite_callers(const Dictionary& names);
+
   std::vector<StackRole> roles_;
   std::vector<uint32_t> callers_;
 };
