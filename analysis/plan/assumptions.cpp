@@ -52,6 +52,13 @@ void Planner::state_precision(PlanPrecision precision, std::vector<std::string>&
   }
 }
 
+bool Planner::has_gradients() const {
+  for (size_t i = 0; i < program_.rows(); ++i) {
+    if (program_.category(i) == Category::kGradient && program_.bytes(i) > 512) return true;
+  }
+  return false;
+}
+
 void Planner::state_assumptions(const PlanChange& change, std::vector<std::string>& out) const {
   const bool grows = change.batch != 1 || change.seq != 1;
   if (grows && learnt_.ratio != 1) {
@@ -132,6 +139,11 @@ void Planner::state_assumptions(const PlanChange& change, std::vector<std::strin
                         "rank stays as recorded; NCCL's own buffers are not counted"
                       : "gradients are copied into buckets of 25 MiB; the batch of a rank stays as "
                         "recorded; NCCL's own buffers are not counted");
+  }
+  if (change.shard == PlanShard::kZero2 && change.ranks > 1 && !has_gradients()) {
+    out.push_back(
+        "no gradients were found in the recording: those that are older than its history may count "
+        "as parameters. So none are divided, and zero2 plans what zero1 does");
   }
   if (ends_at_error()) {
     out.push_back(

@@ -120,6 +120,7 @@ class Planner {
   AllocatorSettings settings_of(const PlanChange& change) const;
   void add_composition(const PlannedRun& run, PlanOutcome& out) const;
   void state_precision(PlanPrecision precision, std::vector<std::string>& out) const;
+  bool has_gradients() const;
   void state_assumptions(const PlanChange& change, std::vector<std::string>& out) const;
 
   RecordedProgram program_;

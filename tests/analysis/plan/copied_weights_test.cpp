@@ -1,6 +1,8 @@
 // Copies of weights, and weights of the program's own, in plans: they follow no batch.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "analysis/plan/plan.h"
 #include "tests/support/story.h"
 
@@ -149,6 +151,20 @@ TEST(CopiedWeights, OwnWeightsAndStatesFollowNoBatch) {
   });
   const PlanOutcome twice = with_batch(2, trace);
   EXPECT_LE(twice.likely.allocated_peak, peak_of(trace) + kLayers * kResult + kMiB);
+}
+
+TEST(CopiedWeights, WithoutGradientsZero2SaysThatItDividesNone) {
+  PlanChange change;
+  change.ranks = 2;
+  const auto tells = [&](PlanShard shard) {
+    change.shard = shard;
+    const std::vector<std::string> said = planned(products(false), change).assumptions;
+    return std::any_of(said.begin(), said.end(), [](const std::string& text) {
+      return text.find("no gradients were found") != text.npos;
+    });
+  };
+  EXPECT_TRUE(tells(PlanShard::kZero2));
+  EXPECT_FALSE(tells(PlanShard::kZero1));
 }
 
 TEST(CopiedWeights, ARecordingInAnotherPrecisionIsAnotherProgram) {
