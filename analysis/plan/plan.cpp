@@ -261,6 +261,7 @@ Result<PlanOutcome> Planner::plan(const PlanChange& change) const {
       });
   out.curve = watch.take();
   out.low_reserved = out.high_reserved = out.likely.reserved_peak;
+  out.low_allocated = out.high_allocated = out.likely.allocated_peak;
   const std::vector<uint64_t> sizes = planned_sizes(program_, laws_, change, Estimate::kLikely);
   for (const Estimate estimate : {Estimate::kLow, Estimate::kHigh}) {
     std::vector<uint64_t> others = planned_sizes(program_, laws_, change, estimate);
@@ -269,10 +270,11 @@ Result<PlanOutcome> Planner::plan(const PlanChange& change) const {
     const Result<PlannedRun> other =
         planned_run(program_, whatif_.log(), change, std::move(others), estimate);
     if (!other) return other.error();
-    const uint64_t reserved =
-        whatif_.replay(settings, other->blocks, other->requests, 0).reserved_peak;
-    out.low_reserved = std::min(out.low_reserved, reserved);
-    out.high_reserved = std::max(out.high_reserved, reserved);
+    const Prediction p = whatif_.replay(settings, other->blocks, other->requests, 0);
+    out.low_reserved = std::min(out.low_reserved, p.reserved_peak);
+    out.high_reserved = std::max(out.high_reserved, p.reserved_peak);
+    out.low_allocated = std::min(out.low_allocated, p.allocated_peak);
+    out.high_allocated = std::max(out.high_allocated, p.allocated_peak);
   }
   if (capacity_ != 0) {
     out.on_card = whatif_.replay(settings, run->blocks, run->requests, capacity_);

@@ -43,6 +43,8 @@ struct PlanOutcome {
   Prediction likely;  // without a limit
   uint64_t low_reserved = 0;
   uint64_t high_reserved = 0;
+  uint64_t low_allocated = 0;
+  uint64_t high_allocated = 0;
   // Within the memory of the card, where that is known.
   std::optional<Prediction> on_card;
   std::vector<CategoryBytes> categories;  // most planned bytes first

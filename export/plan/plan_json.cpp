@@ -12,6 +12,8 @@ void write_outcome(JsonWriter& json, const PlanOutcome& o) {
   json.field("low_reserved_peak_bytes", o.low_reserved);
   json.field("high_reserved_peak_bytes", o.high_reserved);
   json.field("allocated_peak_bytes", o.likely.allocated_peak);
+  json.field("low_allocated_peak_bytes", o.low_allocated);
+  json.field("high_allocated_peak_bytes", o.high_allocated);
   json.field("requested_peak_bytes", o.likely.requested_peak);
   json.field("cached_free_at_peak_bytes", o.likely.cached_free_at_peak);
   if (!o.on_card) return;

@@ -68,11 +68,15 @@ class TextPlan : StyledLines {
   }
 
   void outcome(std::string_view indent, const PlanOutcome& o) {
-    const bool range = o.low_reserved != o.high_reserved;
-    const auto [low, high] = size_texts(o.low_reserved, o.high_reserved);
-    line(styled("{}{} reserved{}, {} allocated", indent, bold(size_text(o.likely.reserved_peak)),
-                range ? fmt::format(" ({} to {})", low, high) : "",
-                size_text(o.likely.allocated_peak)));
+    line(styled("{}{} reserved{}, {} allocated{}", indent, bold(size_text(o.likely.reserved_peak)),
+                range_text(o.low_reserved, o.high_reserved), size_text(o.likely.allocated_peak),
+                range_text(o.low_allocated, o.high_allocated)));
+  }
+
+  static std::string range_text(uint64_t least, uint64_t most) {
+    if (least == most) return "";
+    const auto [low, high] = size_texts(least, most);
+    return fmt::format(" ({} to {})", low, high);
   }
 
   void card(const PlanDevice& d, const PlanOutcome& o) {

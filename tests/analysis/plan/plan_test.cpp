@@ -173,6 +173,8 @@ TEST(Plan, AttentionMatricesAreToldFromLinearResultsOfTheirSizes) {
       const uint64_t segment = uint64_t{2} << 20;
       EXPECT_LE(outcome.low_reserved, real.reserved_peak() + segment);
       EXPECT_GE(outcome.high_reserved + segment, real.reserved_peak());
+      EXPECT_LE(outcome.low_allocated, real.allocated_peak());
+      EXPECT_GE(outcome.high_allocated + segment, real.allocated_peak());
       if (c.heads * c.seq != c.width && c.heads * c.seq != 2 * c.width) {
         expect_close(outcome.likely.allocated_peak, real.allocated_peak(), 0.01);
       }
