@@ -60,7 +60,8 @@ check_equal([d["events"] for d in report(shared)["ranks"][0]["devices"]], [2000]
 costs(made(shared_blocks), 60)
 
 # Segments, but no allocation in them: all is holes, and no instant is that of a peak of 0 bytes.
-unused = snapshot(tmp, "unused", [[event("segment_alloc", BASE, 600 * MiB, 5)]])
+unused = snapshot(tmp, "unused", [[event("segment_alloc", BASE + i * 300 * MiB, 300 * MiB, 5)
+                                   for i in range(2)]])
 costs(unused, 60)
 peaks = [" ".join(line.split()) for line in run("report", unused).stdout.splitlines()
          if line.startswith("  allocated peak")]
