@@ -136,7 +136,7 @@ class Page {
     tell_state();
     int next = std::exchange(picture_, false) ? kPicture : 0;
     if (work_is_waiting()) next |= kWork;
-    if (pending_ > 0 || shell_.busy()) next |= kDrawAgain;
+    if (pending_ > 0 || shell_.unfinished()) next |= kDrawAgain;
     if (ImGui::GetIO().WantTextInput) next |= kBlink;
     return next;
   }

@@ -11,7 +11,9 @@ namespace {
 
 template <auto Panels::*kPanel>
 void draw_panel(Panels& panels, const Model& model, Selection& selection) {
-  (panels.*kPanel).draw(model, selection);
+  auto& panel = panels.*kPanel;
+  panel.draw(model, selection);
+  if constexpr (requires { panel.unfinished(); }) panels.note_drawn(panel.unfinished());
 }
 
 struct TimelineWay {

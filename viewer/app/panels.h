@@ -63,8 +63,11 @@ struct Panels {
     stack.set_wake(wake);
     findings.set_wake(wake);
   }
-  // There is more to compute: draw again soon.
-  bool busy() const { return ranks.busy() || timeline.busy() || compare.busy(); }
+  // A panel that was drawn since the frame began has more to compute: draw again soon. Those behind
+  // other tabs go on when they are shown.
+  bool unfinished() const { return unfinished_; }
+  void begin_frame() { unfinished_ = false; }
+  void note_drawn(bool unfinished) { unfinished_ = unfinished_ || unfinished; }
   // For pictures: a frame computes everything it shows, however long that takes.
   void be_patient() {
     ranks.patient = timeline.patient = compare.patient = flame.patient = true;
@@ -78,6 +81,7 @@ struct Panels {
   bool show_as(const Entry& panel, Selection& selection, const std::string& way);
 
   std::function<void()> wake_;
+  bool unfinished_ = false;
 };
 
 }  // namespace tidemark::view

@@ -256,6 +256,7 @@ void Shell::handle_keys() {
 }
 
 void Shell::draw() {
+  panels_.begin_frame();
   if (const uint64_t before = selection_.version();
       selection_.poll() && before == version_opened_) {
     version_opened_ = selection_.version();  // nobody has gone anywhere

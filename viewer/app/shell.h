@@ -68,7 +68,7 @@ class Shell {
   Panels& panels() { return panels_; }
   Dialogs& dialogs() { return dialogs_; }
   // There is more to compute: draw again soon.
-  bool busy() const { return panels_.busy(); }
+  bool unfinished() const { return panels_.unfinished(); }
   const Config& config() const { return config_; }
   void set_dark(bool dark);
 

@@ -144,7 +144,7 @@ class Window {
       }
       // Input and loaded data may arrive during any of these frames.
       if (frame()) pending = kFramesAfterInput;
-      if (shell_.busy()) pending = std::max(pending, 1);
+      if (shell_.unfinished()) pending = std::max(pending, 1);
       if (options_.frames > 0) {
         pending = kFramesAfterInput;
         if (shell_.model() != nullptr && !shell_.loading_other() && ++shown >= options_.frames) {

@@ -95,6 +95,15 @@ TEST_F(Program, TheHelpPageShowsTheTable) {
   EXPECT_FALSE(reads("Keys", "the peak"));
 }
 
+// Also panels that were drawn once, before the one beside them came to the front.
+TEST_F(Program, IsAtRestOnceWhatItShowsIsDrawn) {
+  ImGui::GetIO().DisplaySize = {1500, 950};
+  shell_->open(TIDEMARK_SNAPSHOTS "/long.pickle.gz");
+  wait_for_report();
+  for (int i = 0; i < 300 && shell_->unfinished(); ++i) frame(1);
+  EXPECT_FALSE(shell_->unfinished());
+}
+
 TEST_F(Program, NumbersBringPanelsForward) {
   open();
   const char* titles[] = {"Timeline", "Memory map", "Flame graph", "Tables",  "At this moment",

@@ -20,7 +20,7 @@ class ComparePanel {
   bool open_wanted = false;  // asks to open another trace to compare with
 
   // There is more to compute: draw again soon.
-  bool busy() const { return !mine_.work.is_exact() || !theirs_.work.is_exact(); }
+  bool unfinished() const { return !mine_.work.is_exact() || !theirs_.work.is_exact(); }
   // A frame computes everything; for pictures, not for a window.
   bool patient = false;
 

@@ -143,7 +143,7 @@ void RanksPanel::draw_stuck(const Model& model, Selection& selection) {
 }
 
 void RanksPanel::draw(const Model& model, Selection& selection) {
-  busy_ = false;
+  unfinished_ = false;
   if (model_ != &model) rows_ = RankRows::of(model);
   model_ = &model;
   if (rows_.size() < 2) {
@@ -157,9 +157,9 @@ void RanksPanel::draw(const Model& model, Selection& selection) {
   draw_stuck(model, selection);
   const ImVec2 room = ImGui::GetContentRegionAvail();
   if (curves) {
-    busy_ = !curves_.draw(model, selection, rows_, options, room, patient ? -1 : kBudgetNs);
+    unfinished_ = !curves_.draw(model, selection, rows_, options, room, patient ? -1 : kBudgetNs);
   } else {
-    busy_ = !heat_.draw(model, selection, rows_, options, room, patient ? -1 : kBudgetNs);
+    unfinished_ = !heat_.draw(model, selection, rows_, options, room, patient ? -1 : kBudgetNs);
   }
 }
 

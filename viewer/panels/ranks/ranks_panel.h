@@ -14,7 +14,7 @@ class RanksPanel {
   void draw(const Model& model, Selection& selection);
 
   // There is more to compute: draw again soon.
-  bool busy() const { return busy_; }
+  bool unfinished() const { return unfinished_; }
   // A frame computes everything; for pictures, not for a window.
   bool patient = false;
 
@@ -35,7 +35,7 @@ class RanksPanel {
   RankRows rows_;
   RankHeatView heat_;
   RankCurvesView curves_;
-  bool busy_ = false;
+  bool unfinished_ = false;
 };
 
 }  // namespace tidemark::view

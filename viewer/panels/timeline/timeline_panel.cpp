@@ -146,8 +146,9 @@ void TimelinePanel::draw_measure(const Model& model, const Selection& selection,
         lane.memory->time_ns[events.first] == selection.highlights.measure->begin_ns;
     const uint32_t carried = begins_with_event || events.first == 0 ? 0 : 1;
     const Extremes within = lane.curves.extremes(events.first - carried, events.last);
-    label += fmt::format("   grew by {}   peak {}   {}",
-                         signed_size_text(static_cast<int64_t>(to[0] - from[0])),
+    const bool fell = to[0] < from[0];
+    label += fmt::format("   {} by {}   peak {}   {}", fell ? "fell" : "grew",
+                         size_text(fell ? from[0] - to[0] : to[0] - from[0]),
                          size_text(within.max[0]), counted(events.count(), "event"));
   }
   draw_measured(range, area, label, px(24));
@@ -480,11 +481,11 @@ void TimelinePanel::draw(const Model& model, Selection& selection) {
 void TimelinePanel::refine_curves() {
   constexpr auto kBudget = std::chrono::milliseconds(2);
   const auto deadline = std::chrono::steady_clock::now() + kBudget;
-  busy_ = false;
+  unfinished_ = false;
   const auto refine = [&](LaneCurves& curves) {
     const std::chrono::nanoseconds left = deadline - std::chrono::steady_clock::now();
     const int64_t budget_ns = patient ? -1 : std::max<int64_t>(left.count(), 0);
-    if (!curves.refine(budget_ns)) busy_ = true;
+    if (!curves.refine(budget_ns)) unfinished_ = true;
   };
   minimap_.each(refine);
   for (LaneDrawing& drawing : lanes_) {

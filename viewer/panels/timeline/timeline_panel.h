@@ -30,7 +30,7 @@ class TimelinePanel {
   void handle_keys(const Model& model, Selection& selection, std::optional<double> hovered = {});
 
   // There is more to compute: draw again soon.
-  bool busy() const { return busy_; }
+  bool unfinished() const { return unfinished_; }
   // A frame computes everything; for pictures, not for a window.
   bool patient = false;
 
@@ -69,7 +69,7 @@ class TimelinePanel {
   std::unique_ptr<StackView> stack_;
   std::unique_ptr<StackLegend> legend_;
   Minimap minimap_;
-  bool busy_ = false;
+  bool unfinished_ = false;
   std::vector<Tick> ticks_;
   Drag drag_ = Drag::kNone;
   double drag_from_ = 0;    // time under the mouse when the drag began
