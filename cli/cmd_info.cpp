@@ -64,7 +64,7 @@ void print_process(const ProcessModel& p) {
 void print_losses(const TraceModel& model, const std::vector<std::string>& jobs) {
   const Damage& d = model.damage;
   if (d.any()) {
-    print_line(fmt::format("damaged: {}, {} lost in them, {} skipped{}", counted(d.blocks, "block"),
+    print_line(fmt::format("damaged: {}, {} lost, {} skipped{}", counted(d.blocks, "block"),
                            counted(d.rows, "row"), counted(d.skipped_bytes, "byte"),
                            d.truncated ? ", the file ends inside a block" : ""));
   }

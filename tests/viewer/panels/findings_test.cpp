@@ -1,6 +1,7 @@
 // A trace opens on its worst finding, and every error has advice or says why there is none.
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 
 #include "analysis/names/stack_lines.h"
 #include "tests/support/drawn_text.h"
@@ -33,6 +34,21 @@ class Findings : public Interaction {
     return shell_->model() != nullptr && shell_->model()->report_ready;
   }
 };
+
+TEST_F(Findings, ATraceWithoutEventsIsNotCalledFreeOfProblems) {
+  const std::string path =
+      (std::filesystem::temp_directory_path() / "tidemark-findings-empty.pickle").string();
+  constexpr char kEmpty[] =
+      "\x80\x04}(\x8c\x08segments]\x8c\x0d"
+      "device_traces]u.";
+  std::ofstream(path, std::ios::binary).write(kEmpty, sizeof kEmpty - 1);
+  open_in_background(path);
+  key(ImGuiKey_6);  // the findings
+  frame(4);
+  EXPECT_TRUE(reads("Nothing was recorded")) << read_window(FindingsPanel::kTitle);
+  EXPECT_FALSE(reads("no problems were found"));
+  std::filesystem::remove(path);
+}
 
 TEST_F(Findings, ATraceOpensOnTheFindingWithItsProofBeside) {
   open_in_background(TIDEMARK_TRACES "/ranks/guilty4");

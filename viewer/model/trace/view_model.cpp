@@ -146,7 +146,7 @@ std::vector<std::string> losses_of(const TraceModel& trace,
                                    const std::vector<std::string>& warnings) {
   std::vector<std::string> out = warnings;
   if (trace.damage.blocks != 0) {
-    out.push_back(fmt::format("{} could not be read ({} lost in them)",
+    out.push_back(fmt::format("{} could not be read ({} lost)",
                               counted(trace.damage.blocks, "damaged block"),
                               counted(trace.damage.rows, "event")));
   }

@@ -245,6 +245,16 @@ void FindingsPanel::forget_trace() {
 }
 
 // Errors that are older than the kept window; nothing else is known of them. Whether there are any.
+static void draw_calm(const Model& model, const Selection& selection) {
+  const std::string said = no_findings_text(model.report);
+  const bool calm = said.starts_with("No problems found");
+  const Card card("##calm", calm ? theme().good : theme().dim);
+  const std::shared_ptr<const Model>& other = selection.comparison.other();
+  const std::string which = other ? " in " + name_beside(model, *other) : "";
+  text_wrapped(calm ? fmt::format("No allocation failed and no problems were found{}.", which)
+                    : said);
+}
+
 static bool draw_earlier_errors(const Report& report) {
   bool any = false;
   for (const RankReport& rank : report.ranks) {
@@ -276,10 +286,7 @@ void FindingsPanel::draw(const Model& model, Selection& selection) {
   const bool failed_earlier = draw_earlier_errors(model.report);
   if (!model.losses.empty()) draw_losses(model);
   if (model.report.findings.empty() && model.ooms.empty() && !failed_earlier) {
-    const Card card("##calm", theme().good);
-    const std::shared_ptr<const Model>& other = selection.comparison.other();
-    text_wrapped(fmt::format("No allocation failed and no problems were found{}.",
-                             other ? " in " + name_beside(model, *other) : ""));
+    draw_calm(model, selection);
   }
 }
 

@@ -55,7 +55,8 @@ void ActionsTable::draw_row(const Model& model, Selection& selection, const Acti
     version_ = selection.version();
   }
   ImGui::SameLine(0, 0);
-  text_right(grouped(lane.memory->event_number(row.event)));
+  // An error is no event: it has the state after the one before it.
+  if (!row.failed) text_right(grouped(lane.memory->event_number(row.event)));
   number_cell(instant_text(since_start(model, row.time_ns), 1e6));
   ImGui::TableNextColumn();
   swatch(action_colour(row));
