@@ -455,8 +455,9 @@ def predict_one(tidemark, folder, name, recorded_batch):
 
 
 def predict(tidemark, folder, names):
-    result = {name: predict_one(tidemark, folder, name, RECORDED_BATCH[name])
-              for name in names if (folder / name).exists()}
+    result = dict(in_parallel(
+        lambda name: predict_one(tidemark, folder, name, RECORDED_BATCH[name]),
+        (name for name in names if (folder / name).exists())))
     (folder / "predictions.json").write_text(json.dumps(result, indent=1))
 
 
