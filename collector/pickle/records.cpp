@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "collector/pickle/opcodes.h"
+#include "proto/base/hash.h"
 
 namespace tidemark {
 
@@ -52,6 +53,7 @@ TIDEMARK_INLINE void memoize_if_asked(PickleCursor& c, PickleValue value) {
 
 void PickleRecords::forget() {
   for (Layout& layout : layouts_) layout.count = 0;
+  ++memo_version_;
 }
 
 bool PickleRecords::read(PickleCursor& cursor, const uint8_t* limit) {
@@ -66,11 +68,13 @@ bool PickleRecords::read_known(PickleCursor& cursor, const uint8_t* limit) {
     const PickleCursor saved = c;
     const PickleBuilder::Checkpoint before = builder_.checkpoint();
     const PickleValue dict = builder_.add_empty(PickleValue::kTagDict);
+    new_list_at_ = nullptr;
     if (!read_pairs(c, limit, dict)) {
       builder_.roll_back(before);
       c = saved;
       break;
     }
+    if (new_list_at_ != nullptr) *new_list_at_ = new_list_;
     *c.top++ = dict;
   }
   cursor = c;
@@ -228,34 +232,81 @@ TIDEMARK_INLINE PickleValue PickleRecords::read_list(PickleCursor& c, const uint
   const PickleValue list = builder_.add_empty(PickleValue::kTagList);
   ++c.next;
   memoize_if_asked(c, list);
-  const uint64_t first = builder_.value_count_;
-  PickleValue* out = &builder_.values_[first];
-  uint32_t height = 0;
-  uint64_t ignored = 0;
+  PickleBuilder::Container& made = builder_.containers_[list.container_id()];
   if (*c.next == op::kMark) {
-    ++c.next;
-    while (c.next < limit && *c.next != op::kAppends) {
-      *out = fetch(c, &height);
-      if (out->is_absent()) return {};
-      ++out;
-    }
-    if (*c.next++ != op::kAppends) return {};
-  } else if (c.next[fetch_bytes(c.next, &ignored)] == op::kAppend) {
-    *out = fetch(c, &height);
-    if (out->is_absent() || *c.next++ != op::kAppend) return {};
-    ++out;
+    c.next = read_items(c.next, {c.memo, c.memo_size}, limit, made);
+    if (c.next == nullptr) return {};
+  } else if (!read_item(c, made)) {
+    return {};
   }
-  if (height >= builder_.limits_.max_depth) return {};
-  const uint64_t size = static_cast<uint64_t>(out - &builder_.values_[first]);
-  builder_.value_count_ += size;
-  builder_.containers_[list.container_id()] = {.first = first,
-                                               .size = static_cast<uint32_t>(size),
-                                               .height = static_cast<uint16_t>(height + 1),
-                                               .closed = true,
-                                               .grown = false};
-  *parent_height = std::max(*parent_height, height + 1);
+  if (made.height > builder_.limits_.max_depth) return {};
+  *parent_height = std::max<uint32_t>(*parent_height, made.height);
   memoize_if_asked(c, list);  // the JIT pickler memoises a list when it is complete
   return list;
+}
+
+// From MARK to APPENDS; returns where it ends, or nullptr. Most lists were read before, and share
+// their items. Not inline: it needs the registers that read_pairs() keeps its cursor in.
+[[gnu::noinline]] const uint8_t* PickleRecords::read_items(const uint8_t* mark,
+                                                           std::span<PickleValue> memo,
+                                                           const uint8_t* limit,
+                                                           PickleBuilder::Container& list) {
+  const uint64_t place = (load<uint64_t>(mark + 1) ^ last_list_) * kGoldenRatio;
+  KnownList& known = lists_[place >> (64 - kListBits)];
+  if (known.memo_version == memo_version_ &&
+      limit - mark >= static_cast<ptrdiff_t>(known.byte_count) &&
+      std::memcmp(mark, known.bytes, known.byte_count) == 0) {
+    list = known.list;
+    last_list_ = known.hash;
+    return mark + known.byte_count;
+  }
+  PickleCursor c = {
+      .next = mark + 1, .top = nullptr, .memo = memo.data(), .memo_size = memo.size()};
+  PickleValue* const first = &builder_.values_[builder_.value_count_];
+  PickleValue* out = first;
+  uint32_t height = 0;
+  uint64_t hash = 0;
+  while (c.next < limit && *c.next != op::kAppends) {
+    *out = fetch(c, &height);
+    if (out->is_absent()) return nullptr;
+    hash = hash_word(hash, out->bits_);
+    ++out;
+  }
+  if (*c.next++ != op::kAppends) return nullptr;
+  finish_list(list, static_cast<uint64_t>(out - first), height);
+  last_list_ = hash;
+  new_list_ = {.bytes = mark,
+               .byte_count = static_cast<size_t>(c.next - mark),
+               .memo_version = memo_version_,
+               .hash = hash,
+               .list = list};
+  new_list_at_ = &known;
+  return c.next;
+}
+
+// One item and APPEND, or nothing.
+TIDEMARK_INLINE bool PickleRecords::read_item(PickleCursor& c, PickleBuilder::Container& list) {
+  uint32_t height = 0;
+  uint64_t size = 0;
+  uint64_t ignored = 0;
+  if (c.next[fetch_bytes(c.next, &ignored)] == op::kAppend) {
+    PickleValue& item = builder_.values_[builder_.value_count_];
+    item = fetch(c, &height);
+    if (item.is_absent() || *c.next++ != op::kAppend) return false;
+    size = 1;
+  }
+  finish_list(list, size, height);
+  return true;
+}
+
+TIDEMARK_INLINE void PickleRecords::finish_list(PickleBuilder::Container& list, uint64_t size,
+                                                uint32_t height) {
+  list = {.first = builder_.value_count_,
+          .size = static_cast<uint32_t>(size),
+          .height = static_cast<uint16_t>(height + 1),
+          .closed = true,
+          .grown = false};
+  builder_.value_count_ += size;
 }
 
 }  // namespace tidemark

@@ -14,6 +14,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "collector/pickle/builder.h"
 #include "collector/pickle/reader.h"
@@ -45,12 +46,21 @@ class PickleRecords {
 
  private:
   static constexpr uint64_t kMaxKeys = 16;
+  static constexpr int kListBits = 12;
 
   // The opcode that fetches a key, as in the input.
   struct Key {
     uint64_t opcode;
     uint8_t unused_bits;  // of `opcode`, at its top
     uint8_t bytes;
+  };
+  // A list and its items as in the input, from MARK to APPENDS.
+  struct KnownList {
+    const uint8_t* bytes = nullptr;
+    size_t byte_count = 0;
+    uint64_t memo_version = 0;  // the bytes refer to its entries
+    uint64_t hash = 0;          // of the items
+    PickleBuilder::Container list;
   };
   struct Layout {
     uint64_t keys_index = 0;  // of the same keys in the builder
@@ -64,6 +74,10 @@ class PickleRecords {
   bool begin_dict(PickleCursor& c, PickleValue dict, uint64_t* first_key) const;
   PickleValue read_value(PickleCursor& c, const uint8_t* limit, uint32_t* height);
   PickleValue read_list(PickleCursor& c, const uint8_t* limit, uint32_t* height);
+  const uint8_t* read_items(const uint8_t* mark, std::span<PickleValue> memo, const uint8_t* limit,
+                            PickleBuilder::Container& list);
+  bool read_item(PickleCursor& c, PickleBuilder::Container& list);
+  void finish_list(PickleBuilder::Container& list, uint64_t size, uint32_t height);
   PickleValue read_int_pair(PickleCursor& c, const uint8_t* first, uint32_t* height);
   PickleValue read_string(PickleCursor& c) const;
   PickleValue fetch(PickleCursor& c, uint32_t* height) const;
@@ -72,6 +86,15 @@ class PickleRecords {
   const uint8_t* const input_;
   PickleBuilder& builder_;
   std::array<Layout, 64> layouts_{};  // by the memo index of the first key
+
+  // Most lists were read before, and follow the list that they followed then: a program allocates
+  // from the same places in the same order, step after step. By the hash of the list before and the
+  // first bytes of this one.
+  std::vector<KnownList> lists_ = std::vector<KnownList>(size_t{1} << kListBits);
+  uint64_t last_list_ = 0;
+  uint64_t memo_version_ = 1;
+  KnownList* new_list_at_ = nullptr;  // where new_list_ belongs if its dict is not undone
+  KnownList new_list_;
 };
 
 }  // namespace tidemark

@@ -87,6 +87,24 @@ class KnownLists {
   // Calls make() for a list that is new.
   template <typename Make>
   uint32_t id(std::span<const PickleValue> items, Make&& make) {
+    // The reader lets most lists share their items with an equal one.
+    const uint64_t address = reinterpret_cast<uintptr_t>(items.data()) / sizeof(PickleValue);
+    Known& shared = shared_[address * kGoldenRatio >> (64 - kSharedBits)];
+    if (shared.items.data() != items.data() || shared.items.size() != items.size()) {
+      shared = {items, find(items, make)};
+    }
+    return shared.id;
+  }
+
+ private:
+  static constexpr int kSharedBits = 10;
+  struct Known {
+    std::span<const PickleValue> items;
+    uint32_t id = 0;
+  };
+
+  template <typename Make>
+  uint32_t find(std::span<const PickleValue> items, Make&& make) {
     uint64_t hash = hash_salt();
     for (const PickleValue value : items) hash = hash_word(hash, bits_as<uint64_t>(value));
     const uint32_t place = places_.find(hash);
@@ -100,17 +118,13 @@ class KnownLists {
     return known_.back().id;
   }
 
- private:
-  struct Known {
-    std::span<const PickleValue> items;
-    uint32_t id;
-  };
   static bool equal(std::span<const PickleValue> a, std::span<const PickleValue> b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
   }
 
   AddressTable places_;  // by hash: index in known_, plus 1
   std::vector<Known> known_;
+  std::vector<Known> shared_ = std::vector<Known>(size_t{1} << kSharedBits);  // by place in memory
 };
 
 }  // namespace tidemark

@@ -86,7 +86,7 @@ std::string read_both(const Writer& writer, const PickleLimits& limits = {}) {
   const Reading plain = read(writer.plain, limits);
   const Reading slow = read(writer.slow, limits);
   EXPECT_EQ(plain.text, slow.text);
-  EXPECT_EQ(plain.memory_bytes, slow.memory_bytes);
+  EXPECT_LE(plain.memory_bytes, slow.memory_bytes);  // lists may share their items
   return plain.text;
 }
 
@@ -128,6 +128,37 @@ TEST(PickleRecords, ReadsListsAndPairs) {
         "[\"frames\", [], \"pool_id\", 5]", "[\"frames\", {\"ref\": 1}, \"pool_id\", 5]"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
   }
+}
+
+TEST(PickleRecords, SharesTheItemsOfListsWithTheSameBytes) {
+  Writer w;
+  w.key("frames").key("x").op("](").begin().get(1).int1(1).end();  // memo 2, a frame
+  for (int i = 0; i < 50; ++i) {
+    w.begin().get(0).op("]\x94(");
+    for (int k = 0; k < 8 + i % 3; ++k) w.get(2);
+    // A float is for the loop: the list before it is undone.
+    w.op("e").get(1).op(i % 7 == 0 ? "G\0\0\0\0\0\0\0\0"s : "N").end();
+  }
+  w.op("e");
+  read_both(w);
+  EXPECT_LT(read(w.plain, {}).memory_bytes, read(w.slow, {}).memory_bytes - 20 * 8 * 8);
+}
+
+TEST(PickleRecords, NoticesAnItemThatChangesInTheMemo) {
+  Writer w;
+  w.str("f").op("q\0"s + "0").str("a").op("q\1"s + "0").op("](");
+  const auto add = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      w.op("}(").get(0).op("](").get(1).get(1).op("e").end();
+    }
+    w.op("e");
+  };
+  add(4);
+  w.str("b").op("q\1"s + "0").op("(");
+  add(2);
+  const std::string a = "{\"dict\": [\"f\", [\"a\", \"a\"]]}, ";
+  const std::string b = "{\"dict\": [\"f\", [\"b\", \"b\"]]}";
+  EXPECT_EQ(read_both(w), "[" + a + a + a + a + b + ", " + b + "]");
 }
 
 TEST(PickleRecords, ReadsTheOlderWayToMemoise) {
