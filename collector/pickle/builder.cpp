@@ -21,9 +21,11 @@ constexpr const char* kNoMemory = "needs more memory than is available";
 void ask_for_huge_pages(void* memory, uint64_t bytes) {
   constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
   if (bytes < 2 * kHugePageBytes) return;
+  // All of malloc's mapping, also the page of its header: mremap() fails if its parts differ.
   const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  const uint64_t skip = (page - reinterpret_cast<uintptr_t>(memory) % page) % page;
-  madvise(static_cast<char*>(memory) + skip, (bytes - skip) / page * page, MADV_HUGEPAGE);
+  const uint64_t before = reinterpret_cast<uintptr_t>(memory) % page;
+  madvise(static_cast<char*>(memory) - before, (before + bytes + page - 1) / page * page,
+          MADV_HUGEPAGE);
 }
 
 }  // namespace

@@ -143,7 +143,7 @@ bool PickleParser::start() {
   const uint64_t bytes = static_cast<uint64_t>(end_ - begin_);
   if (bytes >= kMaxInputBytes) return fail("it is larger than 16 TiB");
   builder_.expect(bytes);
-  (void)memo_.reserve(bytes / 32);  // a hint too: one entry per 40 to 50 bytes
+  (void)memo_.reserve(bytes / 20);  // a hint too: one entry per 25 to 50 bytes
   op_ = cursor_.next = begin_;
   return true;
 }
