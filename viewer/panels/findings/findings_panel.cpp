@@ -244,7 +244,6 @@ void FindingsPanel::forget_trace() {
   proofs_.clear();
 }
 
-// Errors that are older than the kept window; nothing else is known of them. Whether there are any.
 static void draw_calm(const Model& model, const Selection& selection) {
   const std::string said = no_findings_text(model.report);
   const bool calm = said.starts_with("No problems found");
@@ -255,6 +254,7 @@ static void draw_calm(const Model& model, const Selection& selection) {
                     : said);
 }
 
+// Errors that are older than the kept window; nothing else is known of them. Whether there are any.
 static bool draw_earlier_errors(const Report& report) {
   bool any = false;
   for (const RankReport& rank : report.ranks) {
