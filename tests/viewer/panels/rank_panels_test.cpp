@@ -307,8 +307,8 @@ TEST_F(Ranks, AThousandRanksAreDrawnInBothViews) {
   options.ranks = 1000;
   options.events = 60;
   show(model_of(options));
-  for (int i = 0; i < 500 && shell_->busy(); ++i) frame(1);
-  EXPECT_FALSE(shell_->busy());
+  for (int i = 0; i < 500 && shell_->unfinished(); ++i) frame(1);
+  EXPECT_FALSE(shell_->unfinished());
   // Neighbours share a row; a click selects the highest of them.
   click(in_heat(1, 2, 0.5F));
   EXPECT_GT(selection().cursor.lane(), 500U);
