@@ -28,6 +28,7 @@ constexpr NamedRule kRules[] = {
     {"capacity", find_capacity},
     {"fragmentation", find_fragmentation},
     {"rank_imbalance", find_rank_imbalance},
+    {"device_imbalance", find_device_imbalance},
     {"creep", find_creep},
     {"retained_graph", find_retained_graph},
     {"eval_keeps_graph", find_eval_keeps_graph},

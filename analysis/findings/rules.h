@@ -8,6 +8,7 @@ namespace tidemark {
 void find_capacity(const Evidence& evidence, std::vector<Finding>& out);
 void find_fragmentation(const Evidence& evidence, std::vector<Finding>& out);
 void find_rank_imbalance(const Evidence& evidence, std::vector<Finding>& out);
+void find_device_imbalance(const Evidence& evidence, std::vector<Finding>& out);
 void find_creep(const Evidence& evidence, std::vector<Finding>& out);
 void find_nccl_overhead(const Evidence& evidence, std::vector<Finding>& out);
 void find_stray_context(const Evidence& evidence, std::vector<Finding>& out);

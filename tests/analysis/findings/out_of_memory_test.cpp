@@ -76,6 +76,30 @@ TEST(OutOfMemory, HolesAreTheCauseInABackwardPassThatWouldHaveFitted) {
   EXPECT_EQ(fails(false), "");
 }
 
+// One process with two cards, as with device_map or DataParallel.
+TEST(OutOfMemory, AnEmptyCardBesideTheFullOneIsTold) {
+  const auto run = [](uint64_t other, const char* caller, bool fails = true) {
+    return Trace([=](Story& s, uint32_t) {
+      s.device(1, "GPU-2");
+      s.use_device(1);
+      s.alloc(other, s.forward(1, caller));
+      s.use_device(0);
+      for (int i = 0; i < 10; ++i) s.alloc(100 * kMiB, s.forward(2, caller));
+      if (fails) s.run_out(200 * kMiB, 0, s.forward(3, caller));
+    });
+  };
+  const Finding f = run(300 * kMiB, "train train.py:10").finding("device_imbalance");
+  EXPECT_EQ(f.severity, kWarning);
+  EXPECT_EQ(f.device, 0);
+  EXPECT_NE(advice_of(f, "balance_devices"), nullptr);
+  EXPECT_EQ(run(600 * kMiB, "train train.py:10").finding("device_imbalance").severity, "");
+  EXPECT_EQ(run(32 * kMiB, "train train.py:10").finding("device_imbalance").severity, "") << "stray";
+  EXPECT_EQ(run(300 * kMiB, "train train.py:10", false).finding("device_imbalance").severity, "");
+  const Finding parallel = run(300 * kMiB, "forward /p/torch/nn/parallel/data_parallel.py:200")
+                               .finding("device_imbalance");
+  EXPECT_NE(advice_of(parallel, "use_ddp"), nullptr);
+}
+
 // A first pass that fails may be of a program that does not train.
 TEST(OutOfMemory, OnlyTrainingAccumulates) {
   const auto advice = [](int steps) {
