@@ -284,7 +284,7 @@ void add_what_else_is_known(const DeviceEvidence& d, Finding& f) {
 // Blocks of one line, however it was called, or all gradients.
 struct LargestLine {
   uint64_t bytes = 0;
-  std::vector<std::string> frames;  // of most of its bytes; empty: older than the history
+  std::vector<std::string> frames;  // of most of its bytes; empty: most is older than the history
   std::string place;                // empty: gradients
   bool in_backward_pass = false;    // which has no line
   bool in_optimizer = false;
@@ -306,11 +306,18 @@ std::optional<LargestLine> largest_line(const DeviceEvidence& d, uint32_t event)
     if (d.categories.of[i] == Category::kActivation)
       activations[all.stack(i)] += all.block_bytes(i);
   }
+  const uint64_t unknown = by_stack[0];
+  if (2 * unknown > d.model->totals_after(event).allocated) {
+    if (d.model->seeded_blocks == 0) return std::nullopt;
+    LargestLine older;
+    older.bytes = unknown;
+    return older;
+  }
   const Dictionary& names = d.process->names;
   std::map<std::string, BytesByStack> by_place;
   if (!gradients.empty()) by_place[""] = std::move(gradients);
   for (const auto& [stack, bytes] : by_stack) {
-    by_place[stack == 0 ? "?" : place_of(names.stack_text(stack))][stack] = bytes;
+    if (stack != 0) by_place[place_of(names.stack_text(stack))][stack] = bytes;
   }
   LargestLine largest;
   for (const auto& [place, stacks] : by_place) {
@@ -335,7 +342,7 @@ std::optional<LargestLine> largest_line(const DeviceEvidence& d, uint32_t event)
                waiting > bytes / 2,
                {}};
   }
-  if (largest.frames.empty() && d.model->seeded_blocks == 0) return std::nullopt;
+  if (largest.frames.empty()) return std::nullopt;
   return largest;
 }
 
