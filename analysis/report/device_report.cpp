@@ -29,6 +29,14 @@ MemoryState state_at(const AllocationHistory& model, int64_t time_ns) {
   return state;
 }
 
+// The allocated peak; of a snapshot without a history, its own state.
+MemoryState described_by_default(const DeviceEvidence& d) {
+  const AllocationHistory& model = *d.model;
+  const bool last = d.process->is_state_only() && model.event_count() != 0;
+  return state_after(model, last ? static_cast<uint32_t>(model.event_count() - 1)
+                                 : model.allocated_peak.event);
+}
+
 // The state that the report describes; nothing if the device has no such instant.
 std::optional<MemoryState> chosen_state(const DeviceEvidence& d, const Instant& at,
                                         int64_t start_ns) {
@@ -51,7 +59,7 @@ std::optional<MemoryState> chosen_state(const DeviceEvidence& d, const Instant& 
       return state;
     }
   }
-  return state_after(model, model.allocated_peak.event);
+  return described_by_default(d);
 }
 
 StepReport step_report(const Steps& steps, const Dictionary& names) {
@@ -208,6 +216,10 @@ void add_instant(DeviceReport& d, const DeviceEvidence& evidence, const ReportOp
     if (!d.state_only) d.fragmentation_at = "same instant";
     return;
   }
+  if (d.state_only) {
+    d.fragmentation = fragmentation_of(model, state, names, kHolesListed);
+    return;
+  }
   const auto [worst, moment] = worst_for_holes(model);
   // If the allocated peak follows at once, while as much is reserved, people take both for one
   // instant.
@@ -216,13 +228,28 @@ void add_instant(DeviceReport& d, const DeviceEvidence& evidence, const ReportOp
       state.totals.reserved == model.reserved_peak.bytes &&
       state.time_ns - model.time_ns[worst] < kAtOnceNs) {
     d.fragmentation = fragmentation_of(model, state, names, kHolesListed);
-    if (!d.state_only) d.fragmentation_at = "allocated peak";
+    d.fragmentation_at = "allocated peak";
     return;
   }
   MemoryState fullest = state_after(model, worst);
   if (!model.failures.empty()) fullest.time_ns = model.failures.back().time_ns;
   d.fragmentation = fragmentation_of(model, fullest, names, kHolesListed);
-  if (!d.state_only) d.fragmentation_at = moment;
+  d.fragmentation_at = moment;
+}
+
+// Those of a snapshot without a history are of its own state.
+void add_peaks(DeviceReport& d, const DeviceEvidence& evidence) {
+  const AllocationHistory& model = *evidence.model;
+  d.allocated_peak = model.allocated_peak;
+  if (knows_requests(model)) d.requested_peak = model.requested_peak;
+  d.reserved_peak = model.reserved_peak;
+  if (!d.state_only || model.event_count() == 0) return;
+  const MemoryState state = described_by_default(evidence);
+  d.allocated_peak = {state.totals.allocated, state.time_ns, state.event};
+  if (knows_requests(model)) {
+    d.requested_peak = {state.totals.requested, state.time_ns, state.event};
+  }
+  d.reserved_peak = {state.totals.reserved, state.time_ns, state.event};
 }
 
 void add_framework(DeviceReport& d, const DeviceEvidence& evidence, const ReportOptions& options,
@@ -231,9 +258,7 @@ void add_framework(DeviceReport& d, const DeviceEvidence& evidence, const Report
   d.has_framework = true;
   add_stack_facts(d, evidence);
   d.events += model.recorded_events;
-  d.allocated_peak = model.allocated_peak;
-  if (knows_requests(model)) d.requested_peak = model.requested_peak;
-  d.reserved_peak = model.reserved_peak;
+  add_peaks(d, evidence);
   d.began_late = model.seed_events != 0 && !d.state_only && !d.run.is_window();
   d.blocks_before_history = model.seeded_blocks;
   d.bytes_before_history = model.seeded_bytes;
@@ -250,7 +275,7 @@ void add_framework(DeviceReport& d, const DeviceEvidence& evidence, const Report
   const std::string absence = note_on_absence(*evidence.process, options.at, start_ns);
   const std::optional<MemoryState> chosen = chosen_state(evidence, options.at, start_ns);
   if (!chosen) d.at_note = kNoOom;
-  MemoryState state = chosen ? *chosen : state_after(model, model.allocated_peak.event);
+  MemoryState state = chosen ? *chosen : described_by_default(evidence);
   if (!absence.empty()) {
     state = {};
     state.time_ns = start_ns + options.at.time_ns;

@@ -146,14 +146,26 @@ check("reserved peak" in run("diff", path, saved(whole)).stdout, "no history: di
 check("reserved peak" not in run("diff", path, path).stdout, "no history: diff of states")
 
 # Nor does the entry make a history that PyTorch adds for the dump itself, or a single one.
+# What such a free has freed is not pending in the state.
+free = next((block["address"], block["size"], segment["stream"]) for segment in whole["segments"]
+            for block in segment["blocks"] if block["state"] == "inactive")
 for entry in ({"action": "snapshot", "addr": 0, "size": 0, "stream": 0, "frames": [], "time_us": 70},
-              {"action": "free_completed", "addr": 1 << 40, "size": 512, "stream": 0, "frames": [],
-               "time_us": 70}):
+              {"action": "free_completed", "addr": free[0], "size": free[1], "stream": free[2],
+               "frames": [], "time_us": 70}):
     path = saved({"segments": whole["segments"], "device_traces": [[entry]]})
     text = run("report", path).stdout
-    check("Only the state at one moment is known" in text and "peak" not in text,
-          f"a history of one {entry['action']}: {text}")
+    check("Only the state at one moment is known" in text and "peak" not in text
+          and "pending" not in text, f"a history of one {entry['action']}: {text}")
     check_equal(run("check", path, "--max-peak", "1TiB").returncode, 2, "a single entry: check")
+
+# A state has no time: beside a history it changes nothing about when that was.
+both = tmp / "both"
+both.mkdir()
+for name, snapshot in (("state", {**whole, "device_traces": [[]]}), ("history", whole)):
+    (both / f"{name}.pickle").write_bytes(pickle.dumps(snapshot))
+check_equal(json.loads(run("report", both, "--json").stdout)["source"]["start_ns"],
+            json.loads(run("report", saved(whole), "--json").stdout)["source"]["start_ns"],
+            "a state beside a history: start")
 
 # 2.14: notes on tensors, and pinned host memory with its own history and state. 2.13: resize_ at an
 # address adds a text to the metadata.
