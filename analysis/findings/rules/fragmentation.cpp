@@ -37,6 +37,44 @@ bool is_wasteful(const DeviceEvidence& d, const MemoryState& state, size_t devic
   return settings && settings->saves_bytes >= d.model->reserved_peak.bytes / 4;
 }
 
+// Segments without any block: the allocator reuses them, and can give them back to the driver.
+struct EmptySegments {
+  uint64_t bytes = 0;
+  uint64_t older_bytes = 0;  // reserved before the history began
+
+  bool are_most_of(const MemoryState& state) const { return 2 * bytes >= state.free_bytes(); }
+};
+
+EmptySegments empty_segments(const DeviceEvidence& d, const MemoryState& state) {
+  EmptySegments empty;
+  for (const Hole& hole : state.holes) {
+    const SegmentRange& segment = state.segments[hole.segment];
+    const SegmentChange& reserved = d.model->segment_changes[segment.change];
+    if (hole.size_bytes != segment.size_bytes || reserved.pool != 0) continue;
+    empty.bytes += hole.size_bytes;
+    if (reserved.seeded) empty.older_bytes += hole.size_bytes;
+  }
+  return empty;
+}
+
+std::string where_it_is(const MemoryState& state, const EmptySegments& empty) {
+  const std::string free = size_text(state.free_bytes());
+  if (!empty.are_most_of(state)) return free + " is in holes";
+  const bool older = 2 * empty.older_bytes > empty.bytes;
+  const std::string bytes = size_text(empty.bytes);
+  return fmt::format("{} is free, {} in segments without any block{}", free,
+                     bytes == free ? "all of it" : bytes + " of it",
+                     older ? ", most of them left from before the recording began" : "");
+}
+
+Advice give_back(const EmptySegments& empty) {
+  return {"empty_cache",
+          fmt::format("PyTorch uses whole free segments again for requests that fit into them; "
+                      "where others need the memory, torch.cuda.empty_cache() gives {} back",
+                      size_text(empty.bytes)),
+          0};
+}
+
 std::string summary_of(const DeviceEvidence& d, const MemoryState& state,
                        std::string_view instant) {
   if (!d.ran_out()) {
@@ -46,9 +84,9 @@ std::string summary_of(const DeviceEvidence& d, const MemoryState& state,
         d.peak_bytes() <= used + used / 10
             ? ""
             : fmt::format(" ({} at the allocated peak)", size_text(d.peak_bytes()));
-    return fmt::format("{} reserved at the {} for {} in use{}: {} is in holes",
+    return fmt::format("{} reserved at the {} for {} in use{}: {}",
                        size_text(state.totals.reserved), instant, size_text(used), most,
-                       size_text(state.free_bytes()));
+                       where_it_is(state, empty_segments(d, state)));
   }
   const FailedAllocation& failure = d.model->failures.back();
   const std::string failed = d.out_of_memory_text();
@@ -126,6 +164,12 @@ struct HolesByLine {
   uint64_t stuck_bytes = 0;                          // beside blocks that stay
   std::unordered_map<uint32_t, uint64_t> of_pins;    // by the stack of such a block
   std::unordered_map<uint32_t, uint64_t> of_makers;  // the others, by who had the segment reserved
+
+  // Lines that are to blame for less are not worth a word.
+  void leave_out_below(uint64_t bytes) {
+    std::erase_if(of_pins, [bytes](const auto& line) { return line.second < bytes; });
+    std::erase_if(of_makers, [bytes](const auto& line) { return line.second < bytes; });
+  }
 };
 
 // Holes beside blocks that stay: nothing returns them to the driver, and requests that need more
@@ -269,6 +313,7 @@ void name_the_line(Finding& f, const DeviceEvidence& d, const MemoryState& state
     return;
   }
   HolesByLine holes = holes_by_line(d, state);
+  holes.leave_out_below(state.free_bytes() / 10);
   const uint32_t any = largest_stack(holes.of_pins);
   std::erase_if(holes.of_pins, [&](const auto& pin) { return !is_movable(pin.first); });
   const uint32_t pin = largest_stack(holes.of_pins);
@@ -316,6 +361,10 @@ void find_fragmentation(const Evidence& evidence, std::vector<Finding>& out) {
                   {"reserved_bytes", state.totals.reserved},
                   {"peak_cost_bytes", cost}};
     add(f.advice, change_allocator(d, evidence.devices.size()));
+    if (const EmptySegments empty = empty_segments(d, state);
+        !d.ran_out() && empty.are_most_of(state)) {
+      f.advice.push_back(give_back(empty));
+    }
     d.model->release_pages();  // its replays read all events, and there may be many ranks
     // Where nearly everything was in use, the next request will not fit, either.
     const bool other_cause = fails_for_what_was_left(d);

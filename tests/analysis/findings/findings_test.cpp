@@ -112,6 +112,9 @@ TEST(Findings, TheLineThatLeftFreeSegmentsIsNamed) {
   ASSERT_FALSE(f.frames.empty());
   EXPECT_EQ(f.frames[0], "work train.py:2");
   EXPECT_FALSE(advises(f, "move_pins"));
+  EXPECT_NE(f.summary.find("in segments without any block"), std::string::npos) << f.summary;
+  EXPECT_EQ(f.summary.find("left from before"), std::string::npos) << f.summary;
+  EXPECT_TRUE(advises(f, "empty_cache"));
 }
 
 // What the running step allocates is no long-lived block that could be allocated first.
