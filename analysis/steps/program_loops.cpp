@@ -92,6 +92,10 @@ ProgramLoops::Passage ProgramLoops::passage_of(uint32_t from, uint32_t to) {
       passage.back_in = function_of(b_below);
       passage.back_from = places_[a_below].line;
       passage.back_to = places_[b_below].line;
+    } else {
+      passage.on_in = function_of(b_below);
+      passage.on_from = places_[a_below].line;
+      passage.on_to = places_[b_below].line;
     }
   } else {
     passage.entered.push_back(function_of(b_below));
@@ -205,7 +209,29 @@ void ProgramLoops::add_loop_within(uint32_t function, int64_t first_line) {
   if (later != 0) add_loop(function, later, end, LoopUse::kWithin);
 }
 
+// Two loops of a function, one after the other, as for warming up and for measuring: the first round
+// of the second one begins where the function goes on to it, once in each of its calls.
+void ProgramLoops::find_next_loops() {
+  std::vector<uint64_t> counts(loops_.size());
+  const auto for_each_next = [&](auto&& use) {
+    for (auto& [places, passage] : passages_) {
+      if (passage.on_in == UINT32_MAX) continue;
+      for (const uint32_t i : loops_in_[passage.on_in]) {
+        const Loop& loop = loops_[i];
+        if (passage.on_to == loop.first_line && passage.on_from >= loop.last_line) use(i, passage);
+      }
+    }
+  };
+  for_each_next([&](uint32_t i, const Passage& passage) { counts[i] += passage.count; });
+  for_each_next([&](uint32_t i, Passage& passage) {
+    if (counts[i] <= std::max(functions_[loops_[i].function].entries, 1U)) {
+      passage.turned.push_back(i);
+    }
+  });
+}
+
 void ProgramLoops::collect_rounds() {
+  find_next_loops();
   std::vector<std::pair<size_t, size_t>> counts(loops_.size());  // by loop: rounds, entries
   for (auto& [places, passage] : passages_) {
     for (const uint32_t function : passage.entered) {

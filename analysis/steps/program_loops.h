@@ -77,6 +77,9 @@ class ProgramLoops {
     uint32_t back_in = UINT32_MAX;  // function that went back
     int64_t back_from = 0;          // lines
     int64_t back_to = 0;
+    uint32_t on_in = UINT32_MAX;  // function that went on to a later line
+    int64_t on_from = 0;
+    int64_t on_to = 0;
     std::vector<uint32_t> entered;  // functions
     std::vector<uint32_t> turned;   // loops that began another round
   };
@@ -94,6 +97,7 @@ class ProgramLoops {
   void add_loop(uint32_t function, int64_t first_line, int64_t last_line, LoopUse use);
   void add_loop_within(uint32_t function, int64_t first_line);
   void collect_rounds();
+  void find_next_loops();
 
   const AllocationHistory& model_;
   const Places places_;

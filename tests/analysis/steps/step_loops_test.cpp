@@ -205,6 +205,23 @@ Steps called(int passes, bool whole, bool directly) {
   });
 }
 
+// A benchmark warms up in one loop and measures in the next one, whose first pass is a step, too.
+TEST(StepLoops, TheFirstRoundOfTheNextLoopIsAStep) {
+  const Trace trace([](Story& s, uint32_t) {
+    Looping program(s);
+    const auto pass = [&](int line) {
+      const std::vector<uint64_t> made = program.forward(line);
+      s.alloc(512, s.stack({"mean metrics.py:3", "train train.py:" + std::to_string(line + 2),
+                               kMainOfTrain}));
+      for (const uint64_t a : made) s.free(a);
+    };
+    for (int i = 0; i < 5; ++i) pass(30);
+    for (int i = 0; i < 20; ++i) pass(40);
+  });
+  const Steps steps = found_in(trace.model().processes[0], framework(trace));
+  EXPECT_EQ(steps.count(), 25U);
+}
+
 TEST(StepLoops, CallsOfAModelFromOneLineAreSteps) {
   for (const bool directly : {false, true}) {
     EXPECT_EQ(called(5, true, directly).source, StepSource::kLoop);
