@@ -189,7 +189,9 @@ std::string Shell::facts() const {
   // are not the same.
   std::string facts;
   if (model_->report_ready) {
-    facts = events_text(model_->report).substr(grouped(model_->report.events).size() + 1) + "   ";
+    static constexpr std::string_view kOver = " over ";
+    const std::string text = events_text(model_->report);
+    facts = text.substr(text.find(kOver) + kOver.size()) + "   ";
   }
   facts += counted(model_->lanes.size(), "device");
   if (const std::string event = selection_.cursor.event_text(*model_); !event.empty()) {

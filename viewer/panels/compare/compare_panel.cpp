@@ -271,7 +271,7 @@ void ComparePanel::draw_rows(const Model& model, Selection& selection) {
   const auto [here, there] = side_names(model, selection);
   ImGui::TableSetupColumn("what", ImGuiTableColumnFlags_WidthStretch);
   ImGui::TableSetupColumn("change", kNumber, number);
-  for (const std::string& name : {here, there}) {
+  for (const std::string& name : {there, here}) {
     const std::string shown = fitted_ends(name, px(kNamePx));
     ImGui::TableSetupColumn(shown.c_str(), kNumber, std::max(number, width_of(shown) + px(6)));
   }
@@ -297,9 +297,9 @@ void ComparePanel::draw_rows(const Model& model, Selection& selection) {
       ImGui::PopStyleColor();
       ImGui::TableNextColumn();
       const auto [now, then] = size_texts(row.after, row.before);
-      text_right(now);
-      ImGui::TableNextColumn();
       text_right(then);
+      ImGui::TableNextColumn();
+      text_right(now);
     }
   }
   ImGui::EndTable();

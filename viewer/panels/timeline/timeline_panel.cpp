@@ -424,11 +424,21 @@ void TimelinePanel::draw_below(const Model& model, Selection& selection, uint32_
   }
 }
 
+static bool is_of_snapshots(const TraceModel& trace) {
+  return !trace.processes.empty() &&
+         std::all_of(trace.processes.begin(), trace.processes.end(), [](const ProcessModel& p) {
+           return p.info.source == Source::kTorchSnapshot;
+         });
+}
+
 void TimelinePanel::draw(const Model& model, Selection& selection) {
   if (model.lanes.empty()) {
     text_wrapped(
-        "This trace has no allocator events, so there is no curve to draw. Run tidemark doctor to "
-        "see what the recording was missing.");
+        is_of_snapshots(model.trace)
+            ? "This snapshot has no blocks and no history, so there is no curve to draw. PyTorch "
+              "writes both if torch.cuda.memory._record_memory_history() is called first."
+            : "This trace has no allocator events, so there is no curve to draw. Run tidemark "
+              "doctor to see what the recording was missing.");
     return;
   }
   draw_toolbar(model, selection);
