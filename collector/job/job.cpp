@@ -243,6 +243,28 @@ void note_snapshots_beside_recordings(std::span<const JobMember> members, JobChe
       snapshot));
 }
 
+// Snapshots without ranks of which one begins after another ended are hardly of the processes of one
+// job. A state without a history has no time.
+void note_snapshots_of_other_times(std::span<const JobMember> members, JobCheck& check) {
+  std::vector<const JobMember*> snapshots;
+  for (size_t i = 0; i < members.size(); ++i) {
+    const RankFacts& facts = *members[i].facts;
+    const bool without_rank =
+        facts.info.source == Source::kTorchSnapshot && facts.info.rank < 0 && facts.last_ns > 0;
+    if (!check.foreign[i] && without_rank) snapshots.push_back(&members[i]);
+  }
+  std::sort(snapshots.begin(), snapshots.end(), [](const JobMember* a, const JobMember* b) {
+    return a->facts->first_ns < b->facts->first_ns;
+  });
+  for (size_t i = 1; i < snapshots.size(); ++i) {
+    if (snapshots[i]->facts->first_ns <= snapshots[i - 1]->facts->last_ns) continue;
+    check.notes.push_back(fmt::format(
+        "{} begins after {} ended: the snapshots are read together, but may be of different runs",
+        snapshots[i]->file, snapshots[i - 1]->file));
+    return;
+  }
+}
+
 }  // namespace
 
 JobCheck check_job(std::span<const JobMember> members) {
@@ -268,6 +290,7 @@ JobCheck check_job(std::span<const JobMember> members) {
   check.other_jobs.assign(others.begin(), others.end());
   note_ranks(members, check);
   note_snapshots_beside_recordings(members, check);
+  note_snapshots_of_other_times(members, check);
   return check;
 }
 

@@ -38,7 +38,7 @@ void find_activation_peak(const Evidence& evidence, std::vector<Finding>& out) {
     add(f.advice, checkpoint_layers(d));
     add(f.advice, halve_batch(d, passes_wait_for_one_backward(d)));
     add(f.advice, mixed_precision(d));
-    if (f.advice.empty() && d.is_tight()) f.advice.push_back(any_way_to_keep_less());
+    if (f.advice.empty()) f.advice.push_back(any_way_to_keep_less());
     out.push_back(std::move(f));
   }
 }

@@ -21,7 +21,7 @@ void describe(Finding& f, const DeviceEvidence& d) {
                 {"allocated_peak_bytes", d.peak_bytes()}};
   add(f.advice, fuse_optimizer(d));
   add(f.advice, shard_states(d));
-  if (d.ran_out()) add(f.advice, smaller_states(d));
+  if (d.ran_out() || d.is_tight()) add(f.advice, smaller_states(d));
 }
 
 bool find_doubled(const DeviceEvidence& d, std::vector<Finding>& out) {
@@ -71,6 +71,8 @@ void find_optimizer_state_spike(const Evidence& evidence, std::vector<Finding>& 
                                       "state, and temporaries",
                                       size_text(states)));
     describe(f, d);
+    // States that are there anyway are no spike: without temporaries to save, it is no hint.
+    if (f.advice.empty() && f.severity == kInfo) continue;
     f.frames = d.process->names.stack_text(last->stack);
     out.push_back(std::move(f));
   }

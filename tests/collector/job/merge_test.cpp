@@ -123,6 +123,25 @@ TEST_F(Merge, ProcessThatRanAtAnotherTimeIsNoLauncher) {
   EXPECT_EQ(source->jobs, (std::vector<std::string>{"ours", "later"}));
 }
 
+TEST(JobCheck, SnapshotsOfOtherTimesAreTold) {
+  const auto notes = [](int64_t second_ns) {
+    RankFacts first;
+    first.info.rank = -1;
+    first.info.source = Source::kTorchSnapshot;
+    first.first_ns = 1000;
+    first.last_ns = 2000;
+    RankFacts second = first;
+    second.first_ns = second_ns;
+    second.last_ns = second_ns == 0 ? 0 : second_ns + 1000;  // 0: a state without a history
+    const std::vector<JobMember> members = {{"b.pickle", &second}, {"a.pickle", &first}};
+    return check_job(members).notes;
+  };
+  ASSERT_EQ(notes(3000).size(), 1U);
+  EXPECT_TRUE(notes(3000)[0].starts_with("b.pickle begins after a.pickle ended"));
+  EXPECT_TRUE(notes(1500).empty());
+  EXPECT_TRUE(notes(0).empty());
+}
+
 TEST(JobCheck, SnapshotBesideARecordingIsTold) {
   RankFacts recording;
   recording.info.rank = -1;
