@@ -313,6 +313,16 @@ std::string passed_over(const Report& report, std::string_view severity) {
   return fmt::format("passed over: {} (see --fail-on)", fmt::join(ids, ", "));
 }
 
+// Findings that were to fail, but are only notes.
+std::string only_noted(const Report& report, const std::vector<std::string>& fail_on) {
+  std::set<std::string> ids;
+  for (const Finding& f : report.findings) {
+    const bool named = std::find(fail_on.begin(), fail_on.end(), f.id) != fail_on.end();
+    if (named && f.severity == kInfo) ids.insert(f.id);
+  }
+  return ids.empty() ? "" : fmt::format("; only noted: {}", fmt::join(ids, ", "));
+}
+
 int run(const Options& options) {
   std::optional<uint64_t> max_peak;
   if (!options.max_peak.empty()) {
@@ -366,7 +376,8 @@ int run(const Options& options) {
     }
     if (only_findings || !options.fail_on.empty()) {
       const std::string others = passed_over(*report, kWarning);
-      verdict.add(true, "no failing findings" + (others.empty() ? "" : "; " + others));
+      verdict.add(true, "no failing findings" + only_noted(*report, options.fail_on) +
+                            (others.empty() ? "" : "; " + others));
     } else if (const std::string errors = passed_over(*report, kError); !errors.empty()) {
       verdict.add(true, errors);
     }

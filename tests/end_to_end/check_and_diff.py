@@ -67,6 +67,8 @@ status(0, "check", default)
 result = status(1, "check", ran_out)
 check("FAILED capacity" in result.stdout, "check names what failed")
 check("passed over: creep" in run("check", RECORDED / "leak").stdout, "warnings are not hidden")
+noted = run("check", SNAPSHOTS / "graphs.pickle.gz", "--fail-on", "graph_private_pool,creep").stdout
+check("no failing findings; only noted: graph_private_pool" in noted, f"notes are not hidden: {noted}")
 status(1, "check", ran_out, "--fail-on", "creep,memory_fraction")
 status(0, "check", ran_out, "--fail-on", "rank_imbalance", "--allow-oom")
 status(1, "check", ran_out, "--fail-on", "any")
