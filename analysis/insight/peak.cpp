@@ -114,6 +114,25 @@ std::vector<AgeShare> shares_by_age(const AllocationHistory& model, const Memory
   return shares;
 }
 
+namespace {
+
+// By stack: native frames between those of Python, and outside of them, are the interpreter's. What
+// a line of Python called has none of Python below it.
+std::vector<bool> interpreter_stacks(const Dictionary& names, const std::vector<Sum>& by_stack) {
+  std::vector<bool> machinery(by_stack.size(), false);
+  std::vector<bool> above_python(by_stack.size(), false);
+  for (uint32_t id = static_cast<uint32_t>(by_stack.size()); id-- > 1;) {  // parents come first
+    if (by_stack[id].count == 0) continue;
+    const Stack& stack = names.stack(id);
+    const FrameKind kind = names.frame(stack.frame).kind;
+    machinery[id] = above_python[id] && kind == FrameKind::kNative;
+    if (above_python[id] || kind == FrameKind::kPython) above_python[stack.parent] = true;
+  }
+  return machinery;
+}
+
+}  // namespace
+
 std::vector<TreeNode> stack_tree(const AllocationHistory& model, const MemoryState& state,
                                  const Dictionary& names, double least_share) {
   // As deep as Python's recursion gets, and more. What a forged file has below is folded.
@@ -127,6 +146,7 @@ std::vector<TreeNode> stack_tree(const AllocationHistory& model, const MemorySta
   for (uint32_t id = static_cast<uint32_t>(by_stack.size()); id-- > 1;) {  // parents come first
     by_stack[names.stack(id).parent] += by_stack[id];
   }
+  const std::vector<bool> machinery = interpreter_stacks(names, by_stack);
   struct Node {
     uint32_t depth = 0;
     std::map<uint32_t, uint32_t> children;  // frame -> node
@@ -138,6 +158,7 @@ std::vector<TreeNode> stack_tree(const AllocationHistory& model, const MemorySta
     if (by_stack[id].count == 0) continue;
     uint32_t& node = node_of[id];
     node = node_of[names.stack(id).parent];
+    if (machinery[id]) continue;
     const uint32_t depth = nodes[node].depth + 1;
     if (depth > kDeepest) continue;
     const auto [child, added] = nodes[node].children.try_emplace(

@@ -326,7 +326,7 @@ void find_eval_keeps_graph(const Evidence& evidence, std::vector<Finding>& out) 
                                     d.categories.has_backward || d.categories.graphs_end_with_pass
                                         ? ""
                                         : ", or keep only detached results (detach(), item())",
-                                    few ? "up to" : "at least", size_text(saved),
+                                    few ? "up to" : "about", size_text(saved),
                                     few ? "" : at_most_text(saved, at_most)),
                         saved});
     out.push_back(std::move(f));

@@ -107,6 +107,24 @@ TEST(Peak, SharesOfEverySortAddUp) {
   EXPECT_GT(d.pushed_by.bytes, 0U);
 }
 
+// Two ways of the interpreter from one line of Python to the next are one branch.
+TEST(StackTree, HasNoFramesOfTheInterpreterBetweenThoseOfPython) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (const char* way : {"eval ceval.cpp:1", "call object.cpp:2"}) {
+      s.alloc(4 * kMiB, s.stack({"add tensor.cpp:5", "forward model.py:3", way, "main train.py:1",
+                                 "start boot.cpp:9"}));
+    }
+  });
+  ReportOptions options;
+  options.tree_share = 0;
+  const std::vector<TreeNode> tree = trace.report(options).ranks[0].devices[0].tree;
+  ASSERT_EQ(tree.size(), 3U);
+  EXPECT_EQ(tree[0].frame, "main train.py:1");
+  EXPECT_EQ(tree[1].frame, "forward model.py:3");
+  EXPECT_TRUE(tree[2].frame.starts_with("add")) << tree[2].frame;
+  EXPECT_EQ(tree[2].bytes, 8 * kMiB);
+}
+
 TEST(Categories, MatchTheTrainingLoop) {
   const Trace trace([](Story& s, uint32_t) {
     Training t(s, {});
