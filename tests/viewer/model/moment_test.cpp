@@ -12,6 +12,7 @@
 #include "collector/trace_source.h"
 #include "tests/support/scratch_directory.h"
 #include "tests/support/serving_story.h"
+#include "tests/support/story.h"
 #include "tests/support/synthetic_trace.h"
 #include "viewer/model/flame/flame_tree.h"
 #include "viewer/model/tables/line_rows.h"
@@ -40,6 +41,30 @@ void expect_same_state(const MemoryState& got, const MemoryState& expected) {
 }
 
 // Every nn.Module is as wide as what it and those inside it hold.
+// Two ways of the interpreter from one line of Python to the next are one branch; what a line called
+// stays.
+TEST(Flame, HasNoFramesOfTheInterpreterBetweenThoseOfPython) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (const char* way : {"eval ceval.cpp:1", "call object.cpp:2"}) {
+      s.alloc(4 * kMiB, s.stack({"add tensor.cpp:5", "forward model.py:3", way, "main train.py:1",
+                                 "start boot.cpp:9"}));
+    }
+  });
+  const ProcessModel& process = trace.model().processes[0];
+  const std::vector<uint32_t> blocks = {0, 1};
+  for (const FlameOrder order : {FlameOrder::kTopDown, FlameOrder::kBottomUp}) {
+    const FlameTree tree =
+        FlameTree::of_blocks(process.framework[0], process.names, blocks, order);
+    std::string lines;
+    for (const FlameNode& node : tree.nodes) {
+      if (node.kind != FlameKind::kFrame) continue;
+      EXPECT_EQ(node.bytes, 8 * kMiB);
+      lines += process.names.frame_text(node.frame).substr(0, 4) + " ";
+    }
+    EXPECT_EQ(lines, order == FlameOrder::kTopDown ? "main forw add  " : "add  forw main ");
+  }
+}
+
 TEST(Flame, ByModule) {
   test::TransformerShape shape;
   shape.layers = 12;

@@ -11,6 +11,7 @@
 
 #include "analysis/insight/module_tree.h"
 #include "proto/base/hash.h"
+#include "viewer/model/flame/flame_stacks.h"
 #include "viewer/model/frame_text.h"
 
 namespace tidemark::view {
@@ -71,9 +72,6 @@ uint64_t key_of(uint32_t stack, bool before_recording, InnerEnds& ends) {
   return before_recording ? kBeforeKey : kNoStackKey;
 }
 
-// Ids of stacks that only the other side has.
-constexpr uint32_t kOtherBit = uint32_t{1} << 31;
-
 Sums sum_by_stack(const AllocationHistory& memory, const Dictionary& names,
                   std::span<const uint32_t> blocks) {
   Sums sums;
@@ -100,59 +98,8 @@ Sums sum_by_stack(const FlameSide& side) {
   return sums;
 }
 
-// The stacks of two processes in one tree.
-class StackTree {
- public:
-  explicit StackTree(const Dictionary& names) : names_(&names) {}
-
-  uint32_t parent(uint32_t id) const {
-    return is_other(id) ? other_parents_.at(id) : names_->stack(id).parent;
-  }
-  uint32_t frame(uint32_t id) const {
-    return is_other(id) ? other_->stack(id & ~kOtherBit).frame : names_->stack(id).frame;
-  }
-  static bool is_other(uint32_t id) { return (id & kOtherBit) != 0; }
-  bool has_other() const { return !other_parents_.empty(); }
-  std::string frame_text(uint32_t id) const {
-    return (is_other(id) ? *other_ : *names_).frame_text(frame(id));
-  }
-
-  // Adds a stack, with its parents, to those that stacks of the other side are matched with.
-  void know(uint32_t stack) {
-    for (; stack != 0; stack = names_->stack(stack).parent) {
-      const Stack& s = names_->stack(stack);
-      if (!by_text_.try_emplace({s.parent, names_->frame_text(s.frame)}, stack).second) return;
-    }
-  }
-
-  // The id in this tree of a stack of the other side.
-  uint32_t translate(const Dictionary& other, uint32_t stack) {
-    other_ = &other;
-    if (&other == names_ || stack == 0) return stack;
-    std::vector<uint32_t> way;  // from the stack outwards, up to the first translated one
-    uint32_t at = stack;
-    for (; at != 0 && !translated_.contains(at); at = other.stack(at).parent) way.push_back(at);
-    uint32_t parent = at == 0 ? 0 : translated_[at];
-    for (auto it = way.rbegin(); it != way.rend(); ++it) {
-      const uint32_t fresh = *it | kOtherBit;
-      const auto [found, added] =
-          by_text_.try_emplace({parent, other.frame_text(other.stack(*it).frame)}, fresh);
-      if (added) other_parents_[fresh] = parent;
-      parent = translated_[*it] = found->second;
-    }
-    return parent;
-  }
-
- private:
-  const Dictionary* names_;
-  const Dictionary* other_ = nullptr;
-  std::map<std::pair<uint32_t, std::string>, uint32_t> by_text_;
-  std::map<uint32_t, uint32_t> translated_;
-  std::map<uint32_t, uint32_t> other_parents_;
-};
-
 // Adds every stack to its parents. Parents have smaller ids, so one pass from the end is enough.
-void add_to_parents(Sums& sums, const StackTree& stacks) {
+void add_to_parents(Sums& sums, const FlameStacks& stacks) {
   for (auto it = sums.rbegin(); it != sums.rend(); ++it) {
     if (it->first >= kNoStackKey) continue;
     const uint32_t parent = stacks.parent(static_cast<uint32_t>(it->first));
@@ -160,7 +107,7 @@ void add_to_parents(Sums& sums, const StackTree& stacks) {
   }
 }
 
-FlameNode node_of(uint64_t key, const Sum& sum, const StackTree& stacks) {
+FlameNode node_of(uint64_t key, const Sum& sum, const FlameStacks& stacks) {
   FlameNode node;
   node.key = key;
   node.bytes = sum.bytes;
@@ -173,14 +120,14 @@ FlameNode node_of(uint64_t key, const Sum& sum, const StackTree& stacks) {
   } else {
     node.stack = static_cast<uint32_t>(key);
     node.frame = stacks.frame(node.stack);
-    node.other = StackTree::is_other(node.stack);
+    node.other = FlameStacks::is_other(node.stack);
   }
   return node;
 }
 
 using Children = std::unordered_map<uint64_t, std::vector<FlameNode>>;  // by the parent's key
 
-Children top_down(Sums sums, const StackTree& stacks) {
+Children top_down(Sums sums, const FlameStacks& stacks) {
   add_to_parents(sums, stacks);
   Children children;
   for (const auto& [key, sum] : sums) {
@@ -195,12 +142,12 @@ Children top_down(Sums sums, const StackTree& stacks) {
 // this process keep their numbers.
 class FrameNumbers {
  public:
-  FrameNumbers(const Sums& sums, const StackTree& stacks) : stacks_(&stacks) {
+  FrameNumbers(const Sums& sums, const FlameStacks& stacks) : stacks_(&stacks) {
     if (!stacks.has_other()) return;
     for (const auto& [key, sum] : sums) {
       if (key >= kNoStackKey) continue;
       for (auto at = static_cast<uint32_t>(key); at != 0; at = stacks.parent(at)) {
-        if (StackTree::is_other(at) || !seen_.insert(stacks.frame(at)).second) continue;
+        if (FlameStacks::is_other(at) || !seen_.insert(stacks.frame(at)).second) continue;
         by_text_.try_emplace(stacks.frame_text(at), stacks.frame(at));
       }
     }
@@ -208,8 +155,8 @@ class FrameNumbers {
 
   uint32_t of(uint32_t stack) {
     const uint32_t frame = stacks_->frame(stack);
-    if (!StackTree::is_other(stack)) return frame;
-    const auto [known, added] = others_.try_emplace(frame, frame | kOtherBit);
+    if (!FlameStacks::is_other(stack)) return frame;
+    const auto [known, added] = others_.try_emplace(frame, frame | FlameStacks::kOtherBit);
     if (added) {
       const auto same = by_text_.find(stacks_->frame_text(stack));
       if (same != by_text_.end()) known->second = same->second;
@@ -218,7 +165,7 @@ class FrameNumbers {
   }
 
  private:
-  const StackTree* stacks_;
+  const FlameStacks* stacks_;
   std::unordered_set<uint32_t> seen_;
   std::unordered_map<std::string, uint32_t> by_text_;  // of this process
   std::unordered_map<uint32_t, uint32_t> others_;
@@ -229,7 +176,7 @@ uint64_t key_below(uint64_t parent, uint32_t frame) {
   return mix_bits(parent ^ (frame + kGoldenRatio)) | 1;
 }
 
-Children bottom_up(const Sums& sums, const StackTree& stacks) {
+Children bottom_up(const Sums& sums, const FlameStacks& stacks) {
   FrameNumbers numbers(sums, stacks);
   struct Found {
     FlameNode node;
@@ -256,7 +203,7 @@ Children bottom_up(const Sums& sums, const StackTree& stacks) {
       FlameNode node;
       node.key = key_below(parent, numbers.of(at));
       node.frame = stacks.frame(at);
-      node.other = StackTree::is_other(at);
+      node.other = FlameStacks::is_other(at);
       add(node, parent, sum);
       parent = node.key;
     }
@@ -303,7 +250,17 @@ FlameNode root_of(const Totals& sums) {
   return root;
 }
 
-FlameTree build(const Sums& sums, const StackTree& stacks, FlameOrder order) {
+FlameTree build(const Sums& recorded, FlameStacks stacks, FlameOrder order) {
+  std::vector<uint32_t> ids;
+  for (const auto& [key, sum] : recorded) {
+    if (key < kNoStackKey) ids.push_back(static_cast<uint32_t>(key));
+  }
+  stacks.hide_interpreter(ids);
+  Sums sums;
+  for (const auto& [key, sum] : recorded) {
+    const uint64_t shown = key < kNoStackKey ? stacks.shown(static_cast<uint32_t>(key)) : key;
+    sums[shown != 0 ? shown : kNoStackKey] += sum;
+  }
   return lay_out(order == FlameOrder::kBottomUp ? bottom_up(sums, stacks) : top_down(sums, stacks),
                  root_of(sums));
 }
@@ -366,16 +323,16 @@ FlameTree build(const ModuleSums& sums) {
 }  // namespace
 
 FlameTree FlameTree::of(const FlameSide& side, FlameOrder order) {
-  return build(sum_by_stack(side), StackTree(side.names), order);
+  return build(sum_by_stack(side), FlameStacks(side.names), order);
 }
 
 FlameTree FlameTree::of_blocks(const AllocationHistory& memory, const Dictionary& names,
                                std::span<const uint32_t> blocks, FlameOrder order) {
-  return build(sum_by_stack(memory, names, blocks), StackTree(names), order);
+  return build(sum_by_stack(memory, names, blocks), FlameStacks(names), order);
 }
 
 FlameTree FlameTree::difference(const FlameSide& before, const FlameSide& after, FlameOrder order) {
-  StackTree stacks(after.names);
+  FlameStacks stacks(after.names);
   Sums sums = sum_by_stack(after);
   if (&before.names != &after.names) {
     for (const auto& [key, sum] : sums) {
@@ -388,7 +345,7 @@ FlameTree FlameTree::difference(const FlameSide& before, const FlameSide& after,
     sums[here].net -= sum.net;
   }
   for (auto& [key, s] : sums) s.bytes = static_cast<uint64_t>(s.net < 0 ? -s.net : s.net);
-  return build(sums, stacks, order);
+  return build(sums, std::move(stacks), order);
 }
 
 FlameTree FlameTree::by_module(const ModuleSide& side) {
