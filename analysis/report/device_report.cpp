@@ -33,8 +33,8 @@ MemoryState state_at(const AllocationHistory& model, int64_t time_ns) {
 MemoryState described_by_default(const DeviceEvidence& d) {
   const AllocationHistory& model = *d.model;
   const bool last = d.process->is_state_only() && model.event_count() != 0;
-  return state_after(model, last ? static_cast<uint32_t>(model.event_count() - 1)
-                                 : model.allocated_peak.event);
+  return state_after(
+      model, last ? static_cast<uint32_t>(model.event_count() - 1) : model.allocated_peak.event);
 }
 
 // The state that the report describes; nothing if the device has no such instant.

@@ -209,8 +209,8 @@ void ProgramLoops::add_loop_within(uint32_t function, int64_t first_line) {
   if (later != 0) add_loop(function, later, end, LoopUse::kWithin);
 }
 
-// Two loops of a function, one after the other, as for warming up and for measuring: the first round
-// of the second one begins where the function goes on to it, once in each of its calls.
+// Two loops of a function, one after the other, as for warming up and for measuring: the first
+// round of the second one begins where the function goes on to it, once in each of its calls.
 void ProgramLoops::find_next_loops() {
   std::vector<uint64_t> counts(loops_.size());
   const auto for_each_next = [&](auto&& use) {

@@ -243,8 +243,8 @@ void note_snapshots_beside_recordings(std::span<const JobMember> members, JobChe
       snapshot));
 }
 
-// Snapshots without ranks of which one begins after another ended are hardly of the processes of one
-// job. A state without a history has no time.
+// Snapshots without ranks of which one begins after another ended are hardly of the processes of
+// one job. A state without a history has no time.
 void note_snapshots_of_other_times(std::span<const JobMember> members, JobCheck& check) {
   std::vector<const JobMember*> snapshots;
   for (size_t i = 0; i < members.size(); ++i) {

@@ -28,7 +28,8 @@ const DeviceEvidence* emptier(const Evidence& evidence, const DeviceEvidence& d)
 bool is_data_parallel(const DeviceEvidence& d) {
   const Dictionary& names = d.process->names;
   const std::vector<bool> through = stacks_with(names, [&](const Frame& f) {
-    return names.string(f.file).find("torch/nn/parallel/data_parallel.py") != std::string_view::npos;
+    return names.string(f.file).find("torch/nn/parallel/data_parallel.py") !=
+           std::string_view::npos;
   });
   return std::find(through.begin(), through.end(), true) != through.end();
 }

@@ -496,14 +496,17 @@ TEST(Capacity, ASmallerStepIsNotTheOnlyAdviceIfItDoesNotFit) {
   EXPECT_NE(advice_of(small, "look_at_largest"), nullptr);
 }
 
-// What is older than the history is named only if it is most; otherwise the line that holds most is.
+// What is older than the history is named only if it is most; otherwise the line that holds most
+// is.
 TEST(Capacity, OlderBlocksAreBlamedOnlyIfTheyAreMost) {
   const auto advised = [](uint64_t older) {
-    return Trace::on_card(kNotKnown, [=](Story& s, uint32_t) {
-             for (int i = 0; i < 3; ++i) s.alloc(64 * kMiB, s.user(1));
-             for (int i = 0; i < 2; ++i) s.alloc(64 * kMiB, s.user(2));
-             s.older_block(older);
-           }).finding("capacity", kContextBytes + 128 * kMiB);
+    return Trace::on_card(kNotKnown,
+                          [=](Story& s, uint32_t) {
+                            for (int i = 0; i < 3; ++i) s.alloc(64 * kMiB, s.user(1));
+                            for (int i = 0; i < 2; ++i) s.alloc(64 * kMiB, s.user(2));
+                            s.older_block(older);
+                          })
+        .finding("capacity", kContextBytes + 128 * kMiB);
   };
   EXPECT_NE(advice_of(advised(300 * kMiB), "look_at_largest"), nullptr);
   EXPECT_EQ(advice_of(advised(300 * kMiB), "record_longer"), nullptr);

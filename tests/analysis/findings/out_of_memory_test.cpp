@@ -93,7 +93,8 @@ TEST(OutOfMemory, AnEmptyCardBesideTheFullOneIsTold) {
   EXPECT_EQ(f.device, 0);
   EXPECT_NE(advice_of(f, "balance_devices"), nullptr);
   EXPECT_EQ(run(600 * kMiB, "train train.py:10").finding("device_imbalance").severity, "");
-  EXPECT_EQ(run(32 * kMiB, "train train.py:10").finding("device_imbalance").severity, "") << "stray";
+  EXPECT_EQ(run(32 * kMiB, "train train.py:10").finding("device_imbalance").severity, "")
+      << "stray";
   EXPECT_EQ(run(300 * kMiB, "train train.py:10", false).finding("device_imbalance").severity, "");
   const Finding parallel = run(300 * kMiB, "forward /p/torch/nn/parallel/data_parallel.py:200")
                                .finding("device_imbalance");

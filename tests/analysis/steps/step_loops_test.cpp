@@ -212,7 +212,7 @@ TEST(StepLoops, TheFirstRoundOfTheNextLoopIsAStep) {
     const auto pass = [&](int line) {
       const std::vector<uint64_t> made = program.forward(line);
       s.alloc(512, s.stack({"mean metrics.py:3", "train train.py:" + std::to_string(line + 2),
-                               kMainOfTrain}));
+                            kMainOfTrain}));
       for (const uint64_t a : made) s.free(a);
     };
     for (int i = 0; i < 5; ++i) pass(30);

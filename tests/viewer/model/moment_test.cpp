@@ -41,8 +41,8 @@ void expect_same_state(const MemoryState& got, const MemoryState& expected) {
 }
 
 // Every nn.Module is as wide as what it and those inside it hold.
-// Two ways of the interpreter from one line of Python to the next are one branch; what a line called
-// stays.
+// Two ways of the interpreter from one line of Python to the next are one branch; what a line
+// called stays.
 TEST(Flame, HasNoFramesOfTheInterpreterBetweenThoseOfPython) {
   const Trace trace([](Story& s, uint32_t) {
     for (const char* way : {"eval ceval.cpp:1", "call object.cpp:2"}) {
@@ -53,8 +53,7 @@ TEST(Flame, HasNoFramesOfTheInterpreterBetweenThoseOfPython) {
   const ProcessModel& process = trace.model().processes[0];
   const std::vector<uint32_t> blocks = {0, 1};
   for (const FlameOrder order : {FlameOrder::kTopDown, FlameOrder::kBottomUp}) {
-    const FlameTree tree =
-        FlameTree::of_blocks(process.framework[0], process.names, blocks, order);
+    const FlameTree tree = FlameTree::of_blocks(process.framework[0], process.names, blocks, order);
     std::string lines;
     for (const FlameNode& node : tree.nodes) {
       if (node.kind != FlameKind::kFrame) continue;

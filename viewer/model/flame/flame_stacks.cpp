@@ -63,10 +63,10 @@ void FlameStacks::hide_interpreter(std::span<const uint32_t> stacks) {
       python = python || kind(at) == FrameKind::kPython;
     }
   }
-  std::map<std::pair<uint32_t, std::string>, uint32_t> same;  // parent and frame -> who stands for it
-  const bool hides = std::any_of(outside.begin(), outside.end(), [&](uint32_t id) {
-    return kind(id) == FrameKind::kNative;
-  });
+  std::map<std::pair<uint32_t, std::string>, uint32_t>
+      same;  // parent and frame -> who stands for it
+  const bool hides = std::any_of(outside.begin(), outside.end(),
+                                 [&](uint32_t id) { return kind(id) == FrameKind::kNative; });
   if (!hides) return;
   for (const uint32_t id : all) {  // parents have smaller ids
     const uint32_t above = recorded_parent(id) == 0 ? 0 : shown_.at(recorded_parent(id));

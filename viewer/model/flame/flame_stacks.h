@@ -1,7 +1,7 @@
 // The stacks of a flame graph, of one process or of two, and what is shown of them.
 //
-// Snapshots with native frames have those of the Python interpreter between the program's lines, and
-// not always the same ones. They are left out, so that stacks with the same lines are one.
+// Snapshots with native frames have those of the Python interpreter between the program's lines,
+// and not always the same ones. They are left out, so that stacks with the same lines are one.
 #pragma once
 
 #include <cstdint>

@@ -426,9 +426,8 @@ void TimelinePanel::draw_below(const Model& model, Selection& selection, uint32_
 
 static bool is_of_snapshots(const TraceModel& trace) {
   return !trace.processes.empty() &&
-         std::all_of(trace.processes.begin(), trace.processes.end(), [](const ProcessModel& p) {
-           return p.info.source == Source::kTorchSnapshot;
-         });
+         std::all_of(trace.processes.begin(), trace.processes.end(),
+                     [](const ProcessModel& p) { return p.info.source == Source::kTorchSnapshot; });
 }
 
 void TimelinePanel::draw(const Model& model, Selection& selection) {
