@@ -310,7 +310,9 @@ ProcessTimes survey(const TraceReader& reader, TraceModel& model) {
       time.first_ns = std::min(time.first_ns, sane(ref.first_ns));
       time.last_ns = std::max(time.last_ns, sane(ref.last_ns));
       // The state of a snapshot without events has no time, beside others that have one.
-      if (ref.first_ns == 0 && ref.last_ns == 0) continue;
+      const bool state =
+          ref.kind == BlockKind::kSegmentStates || ref.kind == BlockKind::kBlockStates;
+      if (state && ref.first_ns == 0 && ref.last_ns == 0) continue;
       model.start_ns = std::min(model.start_ns, time.first_ns);
       model.end_ns = std::max(model.end_ns, time.last_ns);
     }
