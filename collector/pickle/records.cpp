@@ -234,7 +234,7 @@ TIDEMARK_INLINE PickleValue PickleRecords::read_list(PickleCursor& c, const uint
   memoize_if_asked(c, list);
   PickleBuilder::Container& made = builder_.containers_[list.container_id()];
   if (*c.next == op::kMark) {
-    c.next = read_items(c.next, {c.memo, c.memo_size}, limit, made);
+    c.next = read_items(c.next, {c.memo, static_cast<size_t>(c.memo_size)}, limit, made);
     if (c.next == nullptr) return {};
   } else if (!read_item(c, made)) {
     return {};
