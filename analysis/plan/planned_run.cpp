@@ -148,7 +148,7 @@ class RunPlanner {
         tables.erase(table);
         continue;
       }
-      free_block(until, add_block(at, (sizes_[i] + 1) / 2, Category::kActivation));
+      free_block(until, add_block(at, (sizes_[i] + 1) / 2, Category::kTemporary));
     }
   }
 
@@ -227,7 +227,8 @@ class RunPlanner {
     constexpr uint64_t kFirstBytes = uint64_t{1} << 20;
     const std::vector<uint32_t> gradients = p_.gradients();
     if (gradients.empty()) return;
-    const uint32_t at = places_.after_birth(p_.passes().front().forward_first);
+    const uint32_t at =
+        p_.passes().empty() ? 0 : places_.after_birth(p_.passes().front().forward_first);
     uint64_t bucket = 0;
     uint64_t cap = kFirstBytes;
     for (const uint32_t row : gradients) {

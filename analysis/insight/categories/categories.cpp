@@ -20,6 +20,7 @@
 #include "analysis/insight/lives/next_phases.h"
 #include "analysis/insight/lives/stacks_through.h"
 #include "analysis/insight/lives/workspaces.h"
+#include "analysis/load/number_width.h"
 #include "analysis/names/module_stacks.h"
 
 namespace tidemark {
@@ -77,7 +78,8 @@ class Categorizer {
       const Allocation& a = model_.allocations[i];
       phases_.advance_to(a);
       kept_without_backward_ = false;
-      Guess guess = is_older(a) ? Guess{} : guess_of(a);
+      is_cleared_gradient_ = false;
+      Guess guess = guess_of_row(i, a);
       if (use_recorded && a.category != Category::kUnknown) guess = {a.category, 10};
       out_.of[i] = guess.category;
       out_.confidence[i] = guess.confidence;
@@ -96,6 +98,7 @@ class Categorizer {
     sort_older_blocks(process_, model_, roles_, steps_, known_, use_recorded, out_);
     take_older_graph();
     std::reverse(out_.kept_without_backward.begin(), out_.kept_without_backward.end());
+    std::reverse(out_.weight_copies.begin(), out_.weight_copies.end());
     if (out_.has_backward) {
       keep_only_graphs(model_, passes_.has_small() ? kSmallGraph : kGraph, out_);
     }
@@ -128,7 +131,10 @@ class Categorizer {
       if (!a.seeded) ends_.note(a);
       const bool made = role == StackRole::kModuleSetUp || a.category == Category::kParameter;
       if (made) made_sizes.insert(a.asked_bytes());
-      if (made || (is_older(a) && stays(a))) parameter_sizes_.insert(a.asked_bytes());
+      if (made || (is_older(a) && stays(a))) {
+        parameter_sizes_.insert(a.asked_bytes());
+        weight_bytes_[a.asked_bytes()] += a.asked_bytes();
+      }
       if (is_set_up(a)) known_.set_up.push_back(static_cast<uint32_t>(i));
       workspaces_.note(i);
       if (a.seeded) continue;
@@ -140,10 +146,11 @@ class Categorizer {
       if (passes_.add(static_cast<uint32_t>(i))) cache_.add_pass(a.birth);
     }
     passes_.end();
+    survey_copies();
     keeps_graphs_ = ends_.keep_graphs(in_module_);
     if (!out_.has_backward) {
       cache_.survey(made_sizes, workspaces_.births(), known_.kept_sizes);
-      ServedGraphs graphs = served_graphs(model_, roles_, in_module_, workspaces_.births());
+      ServedGraphs graphs = served_graphs(model_, roles_, in_module_, no_results());
       served_graphs_ = std::move(graphs.stacks);
       older_graph_ = std::move(graphs.older);
       out_.graphs_end_with_pass = !graphs.outlive_passes;
@@ -154,6 +161,42 @@ class Categorizer {
       }
     }
     keep_models();
+  }
+
+  // Without native frames, copies of weights show if most weights have one: other blocks are of
+  // half a weight's size by chance.
+  void survey_copies() {
+    out_.copies_are_named = copies_.are_named();
+    copies_weights_ = out_.copies_are_named;
+    if (copies_weights_ || width_of_products(process_.compute) == NumberWidth::k32) return;
+    std::unordered_set<uint64_t> copied;
+    const AllocationColumns& all = model_.allocations;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (all.seeded(i) || roles_.of(all.stack(i)) != StackRole::kForward) continue;
+      if (copies_.holds(i, parameter_sizes_)) copied.insert(2 * all.asked_bytes(i));
+    }
+    uint64_t bytes = 0;
+    uint64_t copied_bytes = 0;
+    for (const auto& [size, of_size] : weight_bytes_) {
+      bytes += of_size;
+      if (copied.contains(size)) copied_bytes += of_size;
+    }
+    copies_weights_ = copied_bytes > bytes / 5 * 3;
+  }
+
+  // By the events of their births: workspaces, and copies of weights.
+  std::unordered_set<uint32_t> no_results() const {
+    std::unordered_set<uint32_t> births = workspaces_.births();
+    const AllocationColumns& all = model_.allocations;
+    for (size_t i = 0; i < all.size() && copies_weights_; ++i) {
+      if (!all.seeded(i) && is_weight_copy(i)) births.insert(all.birth(i));
+    }
+    return births;
+  }
+
+  bool is_weight_copy(size_t row) const {
+    if (!copies_weights_ || !copies_.holds(row, parameter_sizes_)) return false;
+    return out_.copies_are_named || roles_.of(model_.allocations.stack(row)) == StackRole::kForward;
   }
 
   // Events at which the model and a backward pass begin for the first time.
@@ -305,6 +348,13 @@ class Categorizer {
     return a.release == kNever || a.release - a.birth > 3 * kKeptBirths;
   }
 
+  Guess guess_of_row(size_t row, const Allocation& a) {
+    if (is_older(a)) return {};
+    if (!is_weight_copy(row)) return guess_of(a);
+    out_.weight_copies.push_back(static_cast<uint32_t>(row));
+    return out_.copies_are_named ? Guess{Category::kTemporary, 9} : Guess{Category::kTemporary, 5};
+  }
+
   Guess guess_of(const Allocation& a) {
     if (workspaces_.names(a)) return {Category::kWorkspace, 9};
     switch (roles_.of(a.stack)) {
@@ -447,6 +497,8 @@ class Categorizer {
   const std::vector<bool> of_constructor_;                          // by stack
   const std::vector<bool> of_copied_parameter_;
   std::unordered_set<uint64_t> parameter_sizes_;
+  std::unordered_map<uint64_t, uint64_t> weight_bytes_;  // by size, with states of the same sizes
+  bool copies_weights_ = false;                          // autocast does
   PassGraphs passes_;
   KnownSizes known_;
   Categories out_;
@@ -460,6 +512,8 @@ class Categorizer {
   uint32_t first_backward_ = kNever;
   std::unordered_map<uint32_t, uint32_t> failed_with_;  // by stack: blocks alive at the last error
   bool kept_without_backward_ = false;
+  bool is_cleared_gradient_ = false;
+  bool has_layers_ = false;  // modules, but for losses
   bool keeps_graphs_ = false;
 };
 

@@ -32,6 +32,9 @@ struct Categories {
   // Allocated in a forward pass and kept as if for a backward pass, but none happened in their
   // lifetime.
   std::vector<uint32_t> kept_without_backward;
+  // Copies of weights in 16 bits that autocast makes, in order.
+  std::vector<uint32_t> weight_copies;
+  bool copies_are_named = false;      // by native frames; else most weights have such blocks
   bool graphs_end_with_pass = false;  // those of a program without a backward pass
   bool has_backward = false;
   bool has_optimizer = false;

@@ -10,22 +10,26 @@
 
 #include "analysis/history/allocation_history.h"
 #include "analysis/insight/lives/stacks_through.h"
+#include "analysis/names/autocast_stacks.h"
 
 namespace tidemark {
 
 class WeightCopies {
  public:
   WeightCopies(const Dictionary& names, const AllocationHistory& model)
-      : all_(model.allocations), normalizing_(stacks_through(names, normalizes)) {}
+      : all_(model.allocations), casts_(names), normalizing_(stacks_through(names, normalizes)) {}
 
-  // An operation copies its weights first, then allocates its result. Other results have half the
-  // size of a parameter by chance.
+  // Native frames tell. Otherwise, an operation copies its weights first, then allocates its
+  // result; other results have half the size of a parameter by chance.
   bool holds(size_t row, const std::unordered_set<uint64_t>& parameter_sizes) const {
     if (!parameter_sizes.contains(all_.asked_bytes(row) * 2)) return false;
     const uint32_t stack = all_.stack(row);
+    if (casts_.any()) return casts_.contain(stack);
     const bool more_follows = row + 1 < all_.size() && all_.stack(row + 1) == stack;
     return more_follows && !(stack < normalizing_.size() && normalizing_[stack]);
   }
+  // Whether native frames tell, which is certain.
+  bool are_named() const { return casts_.any(); }
 
  private:
   // Autocast computes normalizations in 32 bits. They allocate their result first, then statistics.
@@ -35,6 +39,7 @@ class WeightCopies {
   }
 
   const AllocationColumns& all_;
+  const AutocastStacks casts_;
   const std::vector<bool> normalizing_;  // by stack
 };
 

@@ -205,7 +205,7 @@ std::optional<FindingPlace> place_of(const Model& model, const Finding& f) {
     place.what = "the end of the run";
   } else if (is("accumulated_graphs") || is("unused_gradients") || is("checkpoint_kept") ||
              is("kept_by_error") || is("one_operation_peak") || is("queued_inputs") ||
-             is("joined_results") || is("trained_base")) {
+             is("joined_results") || is("trained_base") || is("autocast_copies")) {
     place.by = ShownBy::kFlame;
   } else if (is("activation_peak") || is("optimizer_state_spike")) {
     place.colour = ColourBy::kCategory;

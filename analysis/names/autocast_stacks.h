@@ -1,0 +1,32 @@
+// Which stacks make a copy in 16 bits for an operation under torch.autocast, as native frames tell:
+// of a weight, which autocast keeps until it ends, or of another operand.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "analysis/names/stacks_with.h"
+
+namespace tidemark {
+
+class AutocastStacks {
+ public:
+  explicit AutocastStacks(const Dictionary& names)
+      : of_(stacks_with(names,
+                        [&](const Frame& frame) {
+                          return frame.kind == FrameKind::kNative &&
+                                 names.string(frame.function).find("autocast::cached_cast") !=
+                                     std::string_view::npos;
+                        })),
+        any_(std::find(of_.begin(), of_.end(), true) != of_.end()) {}
+
+  bool contain(uint32_t stack) const { return stack < of_.size() && of_[stack]; }
+  bool any() const { return any_; }
+
+ private:
+  std::vector<bool> of_;  // by stack
+  bool any_ = false;
+};
+
+}  // namespace tidemark
