@@ -86,6 +86,9 @@ class Categorizer {
       if (kept_without_backward_ && !copies_.holds(i, parameter_sizes_)) {
         out_.kept_without_backward.push_back(static_cast<uint32_t>(i));
       }
+      if (is_cleared_gradient_ && guess.confidence != 10) {
+        cleared_gradients_.push_back(static_cast<uint32_t>(i));
+      }
       if (guess.category == Category::kKvCache) known_.cache_sizes.insert(a.asked_bytes());
       if (guess.category == Category::kGradient && !a.seeded &&
           (model_.seeded_blocks != 0 || !known_.set_up.empty())) {
@@ -93,6 +96,7 @@ class Categorizer {
       }
       phases_.pass(a);
     }
+    take_cleared_gradients();
     follow_earlier_caches();
     known_.workspace_bytes = workspaces_.bytes();
     sort_older_blocks(process_, model_, roles_, steps_, known_, use_recorded, out_);
@@ -427,7 +431,9 @@ class Categorizer {
     // One that creates its states in the first step may allocate nothing in later ones.
     const bool comes = phases_.next_optimizer <= steps_.end_of_step(a.birth);
     if (phases_.next_optimizer != kNever && (optimized || comes)) {
-      return optimized ? Guess{Category::kGradient, 9} : Guess{Category::kTemporary, 8};
+      if (optimized) return {Category::kGradient, 9};
+      is_cleared_gradient_ = may_be_cleared_gradient(a);
+      return {Category::kTemporary, 8};
     }
     if (meets(a, phases_.next_failure) || (stays(a) && phases_.next_other == kNever)) {
       // Nothing shows what would have become of it.
@@ -437,9 +443,36 @@ class Categorizer {
     if (meets(a, phases_.next_other)) return {Category::kGradient, 6};
     // An optimizer that allocates nothing is not seen: gradients may be freed before anything else,
     // but after what the last operation has used.
-    const bool kept =
-        meets(a, phases_.backward_end) && a.release - phases_.backward_end > kLastFrees;
-    return kept ? Guess{Category::kGradient, 5} : Guess{Category::kTemporary, 6};
+    return outlives_pass(a) ? Guess{Category::kGradient, 5} : Guess{Category::kTemporary, 6};
+  }
+
+  // Of a block of a backward pass.
+  bool outlives_pass(const Allocation& a) const {
+    return meets(a, phases_.backward_end) && a.release - phases_.backward_end > kLastFrees;
+  }
+
+  // The program may clear its gradients before the optimizer begins.
+  bool may_be_cleared_gradient(const Allocation& a) const {
+    return outlives_pass(a) && !is_of_fsdp(a) && parameter_sizes_.contains(a.asked_bytes());
+  }
+
+  // If most parameters have such a block. Rows are visited from the last to the first.
+  void take_cleared_gradients() {
+    const AllocationColumns& all = model_.allocations;
+    std::unordered_set<uint64_t> sizes;
+    for (const uint32_t i : cleared_gradients_) sizes.insert(all.asked_bytes(i));
+    uint64_t bytes = 0;
+    uint64_t with_gradient = 0;
+    for (const uint64_t size : parameter_sizes_) {
+      bytes += size;
+      if (sizes.contains(size)) with_gradient += size;
+    }
+    if (with_gradient <= bytes / 2) return;
+    for (const uint32_t i : cleared_gradients_) {
+      out_.of[i] = Category::kGradient;
+      out_.confidence[i] = 6;
+      known_.gradients[all.asked_bytes(i)].all.push_back(i);
+    }
   }
 
   Guess set_up(const Allocation& a) const {
@@ -511,6 +544,7 @@ class Categorizer {
   uint32_t first_pass_ = kNever;
   uint32_t first_backward_ = kNever;
   std::unordered_map<uint32_t, uint32_t> failed_with_;  // by stack: blocks alive at the last error
+  std::vector<uint32_t> cleared_gradients_;             // rows of what may be some
   bool kept_without_backward_ = false;
   bool is_cleared_gradient_ = false;
   bool has_layers_ = false;  // modules, but for losses

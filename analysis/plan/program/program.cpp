@@ -63,13 +63,14 @@ std::vector<uint32_t> RecordedProgram::gradients() const {
   std::vector<uint32_t> made;
   uint64_t older_bytes = 0;
   uint64_t made_bytes = 0;
-  for (uint32_t i = 0; i < rows() && !passes_.empty(); ++i) {
+  for (uint32_t i = 0; i < rows(); ++i) {
     if (category(i) != Category::kGradient) continue;
     const Allocation& a = model_.allocations[i];
     if (a.seeded && a.release == kNever) {
       older.push_back(i);
       older_bytes += bytes(i);
-    } else if (a.birth >= passes_.front().first && a.birth < passes_.front().end) {
+    } else if (!passes_.empty() && a.birth >= passes_.front().first &&
+               a.birth < passes_.front().end) {
       made.push_back(i);
       made_bytes += bytes(i);
     }

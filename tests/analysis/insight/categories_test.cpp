@@ -281,5 +281,34 @@ TEST(Categories, AModelIsMovedWithItsGradients) {
   EXPECT_EQ(bytes(moved(false, true, false), Category::kGradient), 0U);
 }
 
+// A program that clears its gradients between the backward pass and the optimizer's step. `all`:
+// each parameter has one, else only the smallest.
+Trace cleared(bool all) {
+  return Trace([all](Story& s, uint32_t) {
+    for (const uint64_t mib : {6U, 4U, 3U, 1U}) s.alloc(mib * kMiB, s.setup());
+    for (int step = 0; step < 4; ++step) {
+      std::vector<uint64_t> kept;
+      for (int layer = 1; layer <= 4; ++layer) kept.push_back(s.alloc(16 * kMiB, s.forward(layer)));
+      std::vector<uint64_t> gradients;
+      for (const uint64_t mib : {1U, 3U, 4U, 6U}) {
+        const uint64_t gradient = s.alloc(mib * kMiB, s.node("MmBackward0"));
+        if (all || mib == 1) {
+          gradients.push_back(gradient);
+        } else {
+          s.free(gradient);
+        }
+      }
+      for (const uint64_t block : kept) s.free(block);
+      for (const uint64_t block : gradients) s.free(block);
+      s.optimizer_mark();
+    }
+  });
+}
+
+TEST(Categories, GradientsMayBeClearedBeforeTheOptimizer) {
+  EXPECT_EQ(bytes_at(cleared(true), "MmBackward0", Category::kGradient), 4 * 14 * kMiB);
+  EXPECT_EQ(bytes_at(cleared(false), "MmBackward0", Category::kGradient), 0U);
+}
+
 }  // namespace
 }  // namespace tidemark

@@ -177,5 +177,19 @@ TEST(CopiedWeights, ARecordingInAnotherPrecisionIsAnotherProgram) {
   EXPECT_NE(learnt.error().message.find("16 bits"), std::string::npos);
 }
 
+// A history that begins in a step of the optimizer knows older gradients by their stacks.
+TEST(CopiedWeights, StatesFollowGradientsOfAHistoryWithoutABackwardPass) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < kLayers; ++i) {
+      s.older_block(kWeight, s.node("MmBackward0"));
+      for (int state = 0; state < 2; ++state) s.alloc(kWeight, s.optimizer("_init_group"));
+      s.free(s.alloc(kWeight, s.optimizer("_single_tensor_adam")));
+    }
+  });
+  PlanChange change;
+  change.optimizer = PlanOptimizer::kAdamW8bit;
+  EXPECT_LT(planned(trace, change).likely.allocated_peak, peak_of(trace) / 2);
+}
+
 }  // namespace
 }  // namespace tidemark
