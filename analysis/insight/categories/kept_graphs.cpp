@@ -75,7 +75,7 @@ bool are_freed_backwards(const AllocationHistory& model, const std::vector<uint3
 }  // namespace
 
 std::vector<uint32_t> graph_freed_backwards(const AllocationHistory& model,
-                                            const std::vector<uint32_t>& pass) {
+                                            const std::vector<uint32_t>& pass, uint64_t share) {
   const AllocationColumns& all = model.allocations;
   if (pass.size() < static_cast<size_t>(kSmallGraph.blocks)) return {};
   const uint32_t end = all.birth(pass.back());
@@ -94,7 +94,7 @@ std::vector<uint32_t> graph_freed_backwards(const AllocationHistory& model,
     stacks.insert(all.stack(i));
   }
   if (kept.size() < static_cast<size_t>(kSmallGraph.blocks) || stacks.size() < kGraph.stacks ||
-      2 * kept_bytes < bytes || is_of_two_repeated_lines(model, kept) ||
+      share * kept_bytes < bytes || is_of_two_repeated_lines(model, kept) ||
       !are_freed_backwards(model, kept)) {
     return {};
   }

@@ -18,9 +18,9 @@ inline constexpr GraphSize kSmallGraph = {4, 2};
 // Of a pass (rows of its blocks in the order of birth), what is alive at its end, if that is most
 // of it and is freed as autograd frees a graph: from its end to its beginning, and the result,
 // which has it, last or long before. Variables of a function are freed from the first to the last,
-// a list or tuple of results as a whole. Empty otherwise.
+// a list or tuple of results as a whole. Empty otherwise. `share`: one part in so many is enough.
 std::vector<uint32_t> graph_freed_backwards(const AllocationHistory& model,
-                                            const std::vector<uint32_t>& pass);
+                                            const std::vector<uint32_t>& pass, uint64_t share = 2);
 
 // A graph is many blocks of several operations at once; a list of outputs is not one.
 void keep_only_graphs(const AllocationHistory& model, GraphSize least, Categories& out);

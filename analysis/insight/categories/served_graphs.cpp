@@ -55,7 +55,7 @@ void split(const AllocationHistory& model, Pass run, bool once, std::vector<Pass
 // Up to the next allocation outside the model.
 std::vector<Pass> runs_of(const AllocationHistory& model, const StackRoles& roles,
                           const std::vector<bool>& in_module,
-                          const std::unordered_set<uint32_t>& workspaces) {
+                          const std::unordered_set<uint32_t>& left_out) {
   std::vector<Pass> runs;
   bool in_pass = false;
   for (uint32_t i = 0; i < model.allocations.size(); ++i) {
@@ -65,7 +65,7 @@ std::vector<Pass> runs_of(const AllocationHistory& model, const StackRoles& role
     const bool forward = roles.of(stack) == StackRole::kForward && in_module[stack];
     const uint32_t birth = model.allocations.birth(i);
     if (forward && !in_pass) runs.push_back({{}, birth});
-    if (forward && !workspaces.contains(birth)) runs.back().rows.push_back(i);
+    if (forward && !left_out.contains(birth)) runs.back().rows.push_back(i);
     in_pass = forward;
   }
   return runs;
@@ -181,6 +181,15 @@ std::optional<Kept> graph_at_its_end(const AllocationHistory& model, const Pass&
   return kept->is_of_two_lines() ? std::nullopt : kept;
 }
 
+// The only pass of a history: what its layers have computed is alive at its end, and then freed as
+// a graph is. Operations on 32-bit numbers may leave more behind that is freed at once.
+std::optional<Kept> graph_of_only_pass(const AllocationHistory& model, const Pass& pass) {
+  constexpr uint64_t kLeastShare = 4;
+  if (!is_freed(model, pass)) return std::nullopt;
+  if (graph_freed_backwards(model, pass.rows, kLeastShare).empty()) return std::nullopt;
+  return graph_at_its_end(model, pass, true);
+}
+
 // The same of a model whose layers differ.
 std::optional<Kept> graph_without_layers(const AllocationHistory& model, const Pass& pass) {
   if (!is_freed(model, pass)) return std::nullopt;
@@ -210,8 +219,8 @@ struct OfLine {
 
 ServedGraphs served_graphs(const AllocationHistory& model, const StackRoles& roles,
                            const std::vector<bool>& in_module,
-                           const std::unordered_set<uint32_t>& workspaces) {
-  const std::vector<Pass> runs = runs_of(model, roles, in_module, workspaces);
+                           const std::unordered_set<uint32_t>& left_out) {
+  const std::vector<Pass> runs = runs_of(model, roles, in_module, left_out);
   struct Line {  // that calls the model
     OfLine later;
     OfLine at_end;
@@ -236,6 +245,12 @@ ServedGraphs served_graphs(const AllocationHistory& model, const StackRoles& rol
       line.later.add(graph_at(model, pass, passes[k + kLaterPasses].begin));
     }
     line.at_end.add(graph_at_its_end(model, pass, k == 0 && !found.older.empty()));
+  }
+  if (passes.size() == 1 && found.older.empty()) {
+    OfLine& only = line_of(passes.front()).at_end;
+    only = {};
+    only.add(graph_of_only_pass(model, passes.front()));
+    only.graphs *= kLeastGraphs;  // as good as two
   }
   for (const Pass& pass : passes_of(model, runs, kSmallGraph, true)) {
     line_of(pass).backwards.add(graph_without_layers(model, pass));

@@ -21,9 +21,10 @@ struct ServedGraphs {
   std::vector<uint32_t> older;
 };
 
-// `in_module`: by stack. `workspaces`: by the events of their births.
+// `in_module`: by stack. `left_out`: workspaces and copies of weights, by the events of their
+// births.
 ServedGraphs served_graphs(const AllocationHistory& model, const StackRoles& roles,
                            const std::vector<bool>& in_module,
-                           const std::unordered_set<uint32_t>& workspaces);
+                           const std::unordered_set<uint32_t>& left_out);
 
 }  // namespace tidemark

@@ -126,6 +126,25 @@ TEST(ServedGraphs, WhatIsKeptOnPurposeIsNoGraph) {
   }
 }
 
+// A history of one pass, which is freed from its end to its beginning or from its beginning to its
+// end.
+Trace served_once(Keeps keeps, bool backwards) {
+  return Trace([=](Story& s, uint32_t) {
+    Server server(s, keeps);
+    Blocks kept = server.pass(4);
+    if (backwards) std::reverse(kept.begin(), kept.end() - 1);  // the result goes last
+    for (const uint64_t block : kept) s.free(block);
+  });
+}
+
+TEST(ServedGraphs, AGraphOfTheOnlyPassIsFreedBackwards) {
+  EXPECT_EQ(served_once(Keeps::kGraph, true).alarms(), (Ids{"eval_keeps_graph"}));
+  EXPECT_EQ(served_once(Keeps::kGraph, false).alarms(), Ids{});
+  for (const Keeps keeps : {Keeps::kNothing, Keeps::kHiddenStates, Keeps::kKeysAndValues}) {
+    EXPECT_EQ(served_once(keeps, true).alarms(), Ids{});
+  }
+}
+
 // One function that has all results in variables of its own: they are alive until it returns.
 TEST(ServedGraphs, VariablesOfOneFunctionAreNoGraph) {
   const Trace trace([](Story& s, uint32_t) {
