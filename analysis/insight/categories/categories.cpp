@@ -22,6 +22,7 @@
 #include "analysis/insight/lives/workspaces.h"
 #include "analysis/load/number_width.h"
 #include "analysis/names/module_stacks.h"
+#include "analysis/names/stacks_with.h"
 
 namespace tidemark {
 
@@ -45,6 +46,20 @@ bool copies_parameter(std::string_view function, std::string_view file) {
   return file.ends_with("torch/nn/parameter.py") && function.ends_with("__deepcopy__");
 }
 
+// An operation whose result is no data, as native frames name it.
+bool computes(std::string_view function) {
+  constexpr std::string_view kOperation = "at::_ops::";
+  const size_t at = function.find(kOperation);
+  if (at == function.npos) return false;
+  const std::string_view name = function.substr(at + kOperation.size());
+  for (const std::string_view one :
+       {"matmul::", "bmm::", "mm::", "addmm::", "baddbmm::", "linear::", "einsum::", "softmax::",
+        "_softmax::", "exp::", "scaled_dot_product_attention::"}) {
+    if (name.starts_with(one)) return true;
+  }
+  return false;
+}
+
 // Surveys all allocations, then decides about each of them, from the last to the first.
 class Categorizer {
  public:
@@ -64,6 +79,16 @@ class Categorizer {
         of_fsdp_(stacks_through(process.names, is_fsdp)),
         of_constructor_(stacks_through(process.names, is_constructor)),
         of_copied_parameter_(stacks_through(process.names, copies_parameter)),
+        of_loss_(stacks_with(process.names,
+                             [&](const Frame& f) {
+                               return process.names.string(f.file).ends_with(
+                                   "torch/nn/modules/loss.py");
+                             })),
+        computes_(stacks_with(process.names,
+                              [&](const Frame& f) {
+                                return f.kind == FrameKind::kNative &&
+                                       computes(process.names.string(f.function));
+                              })),
         passes_(model, roles, in_module_, copies_, workspaces_, parameter_sizes_) {}
 
   Categories run(bool use_recorded) {
@@ -99,6 +124,7 @@ class Categorizer {
     take_cleared_gradients();
     follow_earlier_caches();
     known_.workspace_bytes = workspaces_.bytes();
+    known_.may_have_states = out_.has_optimizer || has_layers_;
     sort_older_blocks(process_, model_, roles_, steps_, known_, use_recorded, out_);
     take_older_graph();
     std::reverse(out_.kept_without_backward.begin(), out_.kept_without_backward.end());
@@ -117,6 +143,10 @@ class Categorizer {
     if (is_of_fsdp(a)) known_.flat_gradients.push_back(i);
   }
 
+  bool is_of_layer(uint32_t stack) const {
+    return stack < in_module_.size() && in_module_[stack] && !of_loss_[stack];
+  }
+
   bool is_of_fsdp(const Allocation& a) const {
     return a.stack < of_fsdp_.size() && of_fsdp_[a.stack];
   }
@@ -131,6 +161,7 @@ class Categorizer {
       const Allocation& a = model_.allocations[i];
       const StackRole role = roles_.of(a.stack);
       out_.has_backward |= role == StackRole::kBackward && !a.seeded;
+      has_layers_ = has_layers_ || role == StackRole::kModuleSetUp || is_of_layer(a.stack);
       out_.has_optimizer |= role == StackRole::kOptimizer || role == StackRole::kOptimizerInit;
       if (!a.seeded) ends_.note(a);
       const bool made = role == StackRole::kModuleSetUp || a.category == Category::kParameter;
@@ -506,12 +537,23 @@ class Categorizer {
     const bool listed =
         !meets(a, phases_.next_backward) && (rounds_[a.stack].are_kept() || cache_.collects(a));
     if (ends_.is_collection(a.stack)) return {};
+    if (is_computed(a)) return {Category::kActivation, 7};
     if (feeds && !listed && !ends_.outlives_step(a)) return {Category::kInput, 7};
     if (meets(a, phases_.next_backward) && !ends_.outlives_step(a))
       return {Category::kActivation, 7};
     // How long it would have lived is not known if an error ended it.
     if (!is_kept_long(a) && !meets(a, phases_.next_failure)) return {Category::kTemporary, 7};
     return {};
+  }
+
+  // In a program of functions, without modules but a loss: a result of an operation, or what the
+  // backward pass frees. A loop variable holds an input until the next one replaces it.
+  bool is_computed(const Allocation& a) {
+    if (has_layers_ || !meets(a, phases_.next_backward) || ends_.outlives_step(a)) {
+      return false;
+    }
+    const bool used = a.release <= phases_.backward_end + kLastFrees;
+    return used || (a.stack < computes_.size() && computes_[a.stack]);
   }
 
   const ProcessModel& process_;
@@ -529,6 +571,8 @@ class Categorizer {
   const std::vector<bool> of_fsdp_;                                 // by stack
   const std::vector<bool> of_constructor_;                          // by stack
   const std::vector<bool> of_copied_parameter_;
+  const std::vector<bool> of_loss_;
+  const std::vector<bool> computes_;  // by stack: an operation of attention or a product
   std::unordered_set<uint64_t> parameter_sizes_;
   std::unordered_map<uint64_t, uint64_t> weight_bytes_;  // by size, with states of the same sizes
   bool copies_weights_ = false;                          // autocast does

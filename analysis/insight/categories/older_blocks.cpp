@@ -187,7 +187,8 @@ class OlderBlocks {
     }
     for (const auto& [size, count] : counts) {
       const uint64_t parameters = count / sets;
-      if (count % sets == 0) sizes[size] = {parameters, parameters, count - 2 * parameters, count};
+      const uint64_t states = known_.may_have_states ? count - 2 * parameters : 0;
+      if (count % sets == 0) sizes[size] = {parameters, parameters, states, count};
     }
   }
 
@@ -202,7 +203,7 @@ class OlderBlocks {
 
   // At most `most` where the optimizer is not known.
   uint64_t states_for_each(uint64_t parameter_bytes, uint64_t other_bytes, uint64_t most) const {
-    if (parameter_bytes == 0) return 0;
+    if (parameter_bytes == 0 || !known_.may_have_states) return 0;
     return states_per_parameter(process_).value_or(
         std::min(most, (other_bytes + parameter_bytes / 4) / parameter_bytes));
   }

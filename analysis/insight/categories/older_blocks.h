@@ -23,8 +23,10 @@ struct KnownSizes {
   std::unordered_set<uint64_t> gathered_sizes;        // of what FSDP allocates
   std::unordered_set<uint64_t> cache_sizes;
   std::unordered_set<uint64_t> kept_sizes;  // of what the program keeps
-  uint64_t workspace_bytes = 0;             // of cuBLAS's workspaces; 0: either of the usual sizes
-  std::vector<uint32_t> set_up;             // rows: made by constructors of the program, and kept
+  // Not in a program of functions, without modules and an optimizer.
+  bool may_have_states = true;
+  uint64_t workspace_bytes = 0;  // of cuBLAS's workspaces; 0: either of the usual sizes
+  std::vector<uint32_t> set_up;  // rows: made by constructors of the program, and kept
 };
 
 // Sets the categories of the older blocks and of known.set_up; all others are known.

@@ -310,5 +310,41 @@ TEST(Categories, GradientsMayBeClearedBeforeTheOptimizer) {
   EXPECT_EQ(bytes_at(cleared(false), "MmBackward0", Category::kGradient), 0U);
 }
 
+// Attention by plain functions: its results are freed in the backward pass, or by the next step.
+TEST(Categories, ResultsOfFunctionsAreNoInput) {
+  const Trace trace([](Story& s, uint32_t) {
+    const auto line = [&](const std::string& operation, int number) {
+      return s.stack({"at::_ops::" + operation + "::call(x) ops.cpp:1",
+                      "attention attention.py:" + std::to_string(number), "run run.py:7"});
+    };
+    const uint32_t loss =
+        s.stack({"mse_loss torch/nn/functional.py:9", "forward torch/nn/modules/loss.py:3",
+                 "_call_impl torch/nn/modules/module.py:1", "run run.py:8"});
+    uint64_t result = 0;
+    for (int step = 0; step < 6; ++step) {
+      const uint64_t batch = s.alloc(8 * kMiB, line("randn", 1));
+      const uint64_t scaled = s.alloc(16 * kMiB, line("div_Tensor", 2));
+      const uint64_t weights = s.alloc(16 * kMiB, line("exp", 3));
+      if (result != 0) s.free(result);
+      result = s.alloc(8 * kMiB, line("matmul", 4));
+      const uint64_t error = s.alloc(kMiB, loss);
+      for (const uint64_t block : {weights, scaled}) {
+        s.free(s.alloc(16 * kMiB, s.node("MmBackward0")));
+        s.free(block);
+      }
+      s.free(s.alloc(8 * kMiB, s.node("MmBackward0")));
+      s.free(error);
+      for (int i = 0; i < 4; ++i) s.free(s.alloc(kMiB, s.user(20)));
+      s.free(batch);
+    }
+    for (int i = 0; i < 4; ++i) s.older_block(8 * kMiB);
+  });
+  const auto bytes = [&](Category category) {
+    return bytes_where(trace, category, [](const AllocationHistory&, size_t) { return true; });
+  };
+  EXPECT_EQ(bytes(Category::kInput), 6 * 8 * kMiB);
+  EXPECT_EQ(bytes(Category::kOptimizerState), 0U);
+}
+
 }  // namespace
 }  // namespace tidemark
