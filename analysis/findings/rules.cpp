@@ -42,6 +42,7 @@ constexpr NamedRule kRules[] = {
     {"joined_results", find_joined_results},
     {"activation_peak", find_activation_peak},
     {"autocast_copies", find_autocast_copies},
+    {"stale_gradients", find_stale_gradients},
     {"optimizer_state_spike", find_optimizer_state_spike},
     {"shape_variance", find_shape_variance},
     {"cache_thrash", find_cache_thrash},

@@ -32,6 +32,7 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
 void find_queued_inputs(const Evidence& evidence, std::vector<Finding>& out);
 void find_joined_results(const Evidence& evidence, std::vector<Finding>& out);
 void find_autocast_copies(const Evidence& evidence, std::vector<Finding>& out);
+void find_stale_gradients(const Evidence& evidence, std::vector<Finding>& out);
 void find_stream_pools(const Evidence& evidence, std::vector<Finding>& out);
 
 // Runs every rule. Errors come first, then warnings; within each, the greatest saving first.

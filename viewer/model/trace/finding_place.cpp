@@ -207,7 +207,7 @@ std::optional<FindingPlace> place_of(const Model& model, const Finding& f) {
              is("kept_by_error") || is("one_operation_peak") || is("queued_inputs") ||
              is("joined_results") || is("trained_base") || is("autocast_copies")) {
     place.by = ShownBy::kFlame;
-  } else if (is("activation_peak") || is("optimizer_state_spike")) {
+  } else if (is("activation_peak") || is("stale_gradients") || is("optimizer_state_spike")) {
     place.colour = ColourBy::kCategory;
     place.by = ShownBy::kMap;
   }
