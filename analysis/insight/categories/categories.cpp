@@ -205,10 +205,12 @@ class Categorizer {
     copies_weights_ = out_.copies_are_named;
     if (copies_weights_ || width_of_products(process_.compute) == NumberWidth::k32) return;
     std::unordered_set<uint64_t> copied;
+    uint64_t copies_bytes = 0;  // in all passes
     const AllocationColumns& all = model_.allocations;
     for (size_t i = 0; i < all.size(); ++i) {
-      if (all.seeded(i) || roles_.of(all.stack(i)) != StackRole::kForward) continue;
-      if (copies_.holds(i, parameter_sizes_)) copied.insert(2 * all.asked_bytes(i));
+      if (all.seeded(i) || !may_be_copy(i)) continue;
+      copied.insert(2 * all.asked_bytes(i));
+      copies_bytes += all.asked_bytes(i);
     }
     uint64_t bytes = 0;
     uint64_t copied_bytes = 0;
@@ -216,7 +218,13 @@ class Categorizer {
       bytes += of_size;
       if (copied.contains(size)) copied_bytes += of_size;
     }
-    copies_weights_ = copied_bytes > bytes / 5 * 3;
+    constexpr uint64_t kMostSets = 4;  // weights, gradients, and the two states of Adam
+    copies_weights_ = copied_bytes > bytes / 5 * 3 && 2 * copies_bytes >= copied_bytes / kMostSets;
+  }
+
+  bool may_be_copy(size_t row) const {
+    return roles_.of(model_.allocations.stack(row)) == StackRole::kForward &&
+           copies_.holds(row, parameter_sizes_) && !workspaces_.contain(model_.allocations[row]);
   }
 
   // By the events of their births: workspaces, and copies of weights.
@@ -230,8 +238,8 @@ class Categorizer {
   }
 
   bool is_weight_copy(size_t row) const {
-    if (!copies_weights_ || !copies_.holds(row, parameter_sizes_)) return false;
-    return out_.copies_are_named || roles_.of(model_.allocations.stack(row)) == StackRole::kForward;
+    if (!copies_weights_) return false;
+    return out_.copies_are_named ? copies_.holds(row, parameter_sizes_) : may_be_copy(row);
   }
 
   // Events at which the model and a backward pass begin for the first time.

@@ -133,5 +133,20 @@ TEST(AutocastCopies, TrainingNeedsBoth) {
   EXPECT_TRUE(f.advice.empty());
 }
 
+// A workspace of half a weight's size, which the first product takes.
+TEST(AutocastCopies, AWorkspaceIsNone) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < kLayers; ++i) s.alloc(kWeight, s.setup());
+    for (int step = 0; step < 4; ++step) {
+      for (int layer = 1; layer <= kLayers; ++layer) {
+        if (step == 0 && layer == 1) s.alloc(kWeight / 2, s.forward(layer));
+        s.free(s.alloc(kResult, s.forward(layer)));
+      }
+      s.free(s.alloc(kMiB, s.user(9)));
+    }
+  });
+  EXPECT_EQ(copies_in(trace, Category::kWorkspace), kWeight / 2);
+}
+
 }  // namespace
 }  // namespace tidemark
