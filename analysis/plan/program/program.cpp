@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
+#include <queue>
 #include <set>
 #include <utility>
 
@@ -285,24 +287,50 @@ bool RecordedProgram::is_weight_copy(size_t row) const {
   return places_.replicates(stack) || (places_.casts(stack) && is_parameter_size(2 * bytes_[row]));
 }
 
+namespace {
+
+// The most of these blocks that are there at once. `lives`: birth and release, in order of birth.
+size_t most_at_once(const std::vector<std::pair<uint32_t, uint32_t>>& lives) {
+  std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>> releases;
+  size_t most = 0;
+  for (const auto& [birth, release] : lives) {
+    while (!releases.empty() && releases.top() <= birth) releases.pop();
+    releases.push(release);
+    most = std::max(most, releases.size());
+  }
+  return most;
+}
+
+}  // namespace
+
 // Under autocast an operation first allocates 16-bit copies of its weights, then its result. So
 // blocks of half the size of a parameter that are not the last of their operation, for most of the
-// parameters' bytes, show it; the results of operations have such sizes only by chance.
+// parameters' bytes, show it. Results have such sizes by chance: where neither native frames nor
+// kernels tell more, as many copies as there are weights have to be there at once. Autocast keeps
+// them to its end, and a graph to that of its backward pass.
 void RecordedProgram::find_autocast() {
-  if (width_of_products(process_.compute) == NumberWidth::k32) return;  // as kernels tell
-  std::set<uint64_t> halves;
+  const NumberWidth products = width_of_products(process_.compute);
+  if (products == NumberWidth::k32) return;  // as kernels tell
+  const bool may_be_chance = !names_operations() && products == NumberWidth::kUnknown;
+  std::map<uint64_t, std::vector<std::pair<uint32_t, uint32_t>>> halves;  // lives, by size
   for (const OperationRun& run : runs_) {
     if (role(run.first) != StackRole::kForward) continue;
     for (uint32_t i = run.first; i < run.end; ++i) {
-      if (names_operations() ? is_cast(i) : i + 1 < run.end) halves.insert(bytes_[i]);
+      if (names_operations() ? !is_cast(i) : i + 1 == run.end) continue;
+      halves[bytes_[i]].emplace_back(model_.allocations.birth(i), model_.allocations.release(i));
     }
+  }
+  std::map<uint64_t, size_t> weights;  // by size
+  for (size_t i = 0; i < rows(); ++i) {
+    if (category(i) == Category::kParameter && bytes_[i] >= 1024) ++weights[bytes_[i]];
   }
   uint64_t all = 0;
   uint64_t cast = 0;
-  for (size_t i = 0; i < rows(); ++i) {
-    if (category(i) != Category::kParameter || bytes_[i] < 1024) continue;
-    all += bytes_[i];
-    if (halves.contains(bytes_[i] / 2)) cast += bytes_[i];
+  for (const auto& [bytes, count] : weights) {
+    all += bytes * count;
+    const auto copies = halves.find(bytes / 2);
+    if (copies == halves.end()) continue;
+    cast += bytes * (may_be_chance ? std::min(count, most_at_once(copies->second)) : count);
   }
   autocasts_ = all != 0 && cast > all / 5 * 3;
 }

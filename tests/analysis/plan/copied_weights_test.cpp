@@ -189,6 +189,37 @@ TEST(CopiedWeights, StatesFollowGradientsOfAHistoryWithoutABackwardPass) {
   PlanChange change;
   change.optimizer = PlanOptimizer::kAdamW8bit;
   EXPECT_LT(planned(trace, change).likely.allocated_peak, peak_of(trace) / 2);
+
+bool autocasts(const Trace& trace) {
+  const ProcessModel& process = trace.model().processes[0];
+  return RecordedProgram(process, process.framework[0]).autocasts();
+}
+
+// A model in 32 bits without native frames. Its results have half the size of its weights.
+TEST(CopiedWeights, ResultsOfHalfAWeightAreNoCopiesOfAutocast) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 4; ++i) s.alloc(4 * kMiB, s.setup());
+    for (int i = 0; i < 4; ++i) {
+      const uint64_t sigmoid = s.alloc(2 * kMiB, s.forward(1));
+      s.alloc(2 * kMiB, s.forward(1));
+      s.free(sigmoid);
+      s.alloc(kMiB, s.forward(2));
+    }
+  });
+  EXPECT_FALSE(autocasts(trace));
+}
+
+// Its copies stay to the end of autocast.
+TEST(CopiedWeights, CopiesOfAutocastAreThereForAllWeights) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 4; ++i) s.alloc(4 * kMiB, s.setup());
+    for (int i = 0; i < 4; ++i) {
+      s.alloc(2 * kMiB, s.forward(1));
+      s.alloc(3 * kMiB, s.forward(1));
+      s.alloc(kMiB, s.forward(2));
+    }
+  });
+  EXPECT_TRUE(autocasts(trace));
 }
 
 }  // namespace
