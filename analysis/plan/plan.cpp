@@ -98,6 +98,35 @@ struct NaturalOrder {
   }
 };
 
+// Whether two recordings have the same weights, by their sizes and number. What follows the length
+// of sequences, such as a table of positions, can be among them.
+bool have_equal_weights(const RecordedProgram& program, const RecordedProgram& other) {
+  constexpr double kLeastShare = 0.9;
+  constexpr size_t kLeastWeights = 4;
+  size_t weights = 0;
+  size_t other_weights = 0;
+  std::map<uint64_t, std::pair<size_t, size_t>> counts;  // by size, in either
+  for (size_t i = 0; i < program.rows(); ++i) {
+    if (program.category(i) == Category::kParameter) ++counts[program.bytes(i)].first;
+  }
+  for (size_t i = 0; i < other.rows(); ++i) {
+    if (other.category(i) == Category::kParameter) ++counts[other.bytes(i)].second;
+  }
+  double common = 0;
+  double of_program = 0;
+  double of_other = 0;
+  for (const auto& [bytes, count] : counts) {
+    const auto size = static_cast<double>(bytes);
+    weights += count.first;
+    other_weights += count.second;
+    common += size * static_cast<double>(std::min(count.first, count.second));
+    of_program += size * static_cast<double>(count.first);
+    of_other += size * static_cast<double>(count.second);
+  }
+  const bool known = std::min(weights, other_weights) >= kLeastWeights;
+  return !known || common >= kLeastShare * std::max(of_program, of_other);
+}
+
 Status check_categories(const RecordedProgram& program) {
   for (size_t i = 0; i < program.rows(); ++i) {
     const Category c = program.category(i);
@@ -170,7 +199,15 @@ Status Planner::learn(const ProcessModel& other, Dimension dimension) {
         fmt::format("it is not a recording of the same program: {} computes in 16 bits, {} in more",
                     in_16 ? "the first" : "this one", in_16 ? "this one" : "the first")};
   }
+  if (!have_equal_weights(program_, second)) {
+    return Error{"the two are not recordings of one program: their weights differ"};
+  }
   learnt_ = learn_laws(program_, second, dimension, laws_);
+  if (learnt_.other_dimension) {
+    return Error{
+        "the other recording differs in the length of its sequences, not in the batch: attention "
+        "matrices grow with the square of what the rest grows with. Learn from it with --seq"};
+  }
   learnt_dimension_ = dimension;
   if (learnt_.ratio == 1) {
     return Error{

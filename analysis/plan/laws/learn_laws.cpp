@@ -1,9 +1,12 @@
+#include <algorithm>
 #include <cmath>
-#include <functional>
+#include <cstdlib>
 #include <map>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "analysis/plan/laws/matched_rows.h"
+#include "analysis/plan/laws/older_blocks.h"
 #include "analysis/plan/laws/size_law.h"
 #include "analysis/plan/program/program.h"
 
@@ -11,86 +14,85 @@ namespace tidemark {
 
 namespace {
 
-// The same in every recording of a program: functions and lines of the stack, and the nn.Module.
-class PlaceKeys {
+// How much larger or smaller the blocks of one recording are in the other one.
+class GrowthWeights {
  public:
-  explicit PlaceKeys(const RecordedProgram& program) : p_(program), names_(p_.process().names) {}
+  void add(uint64_t from, uint64_t to) {
+    const double ratio = static_cast<double>(to) / static_cast<double>(from);
+    const auto bytes = static_cast<double>(std::max(from, to));
+    Weight& weight = weights_[std::llround(kBins * std::log(ratio))];
+    weight.bytes += bytes;
+    weight.ratio = ratio;
+    all_ += bytes;
+  }
+  bool empty() const { return weights_.empty(); }
 
-  uint64_t of(size_t row) {
-    const uint64_t stack = of_stack(p_.model().allocations.stack(row));
-    return mixed(stack, std::hash<std::string_view>{}(p_.module_path(row)));
+  // The ratio of most bytes; or its root, where other blocks grow with that: attention matrices
+  // can have most of the bytes, and grow with the square of the length.
+  double main_ratio() const {
+    const auto most = heaviest(weights_.begin(), weights_.end());
+    const int64_t root = most->first / 2;
+    const auto close =
+        heaviest(weights_.lower_bound(root - kClose), weights_.upper_bound(root + kClose));
+    const bool squares = std::abs(most->first) > 2 * kClose && close != weights_.end() &&
+                         close->second.bytes > all_ / 1000;
+    return squares ? close->second.ratio : most->second.ratio;
   }
 
  private:
-  static uint64_t mixed(uint64_t a, uint64_t b) {
-    return (a ^ (b + 0x9e3779b97f4a7c15 + (a << 6) + (a >> 2))) * 0x100000001b3;
-  }
-  uint64_t of_stack(uint32_t stack) {
-    if (stack == 0 || stack >= names_.stack_count()) return 1;
-    const auto known = by_stack_.find(stack);
-    if (known != by_stack_.end()) return known->second;
-    by_stack_[stack] = 1;  // a damaged trace may have a circle
-    const Frame& frame = names_.frame(names_.stack(stack).frame);
-    const std::string_view file = names_.string(frame.file);
-    uint64_t key = std::hash<std::string_view>{}(names_.string(frame.function));
-    key = mixed(key, std::hash<std::string_view>{}(file.substr(file.rfind('/') + 1)));
-    key = mixed(key, static_cast<uint64_t>(frame.line));
-    key = mixed(key, of_stack(names_.stack(stack).parent));
-    return by_stack_[stack] = key;
+  static constexpr double kBins = 1000;  // of a tenth of a percent
+  static constexpr int64_t kClose = 8;   // inputs can have a token more than what they lead to
+  struct Weight {
+    double bytes = 0;
+    double ratio = 1;
+  };
+  using Weights = std::map<int64_t, Weight>;
+
+  Weights::const_iterator heaviest(Weights::const_iterator begin,
+                                   Weights::const_iterator end) const {
+    const auto found = std::max_element(
+        begin, end, [](auto& a, auto& b) { return a.second.bytes < b.second.bytes; });
+    return found == end ? weights_.end() : found;
   }
 
-  const RecordedProgram& p_;
-  const Dictionary& names_;
-  std::unordered_map<uint32_t, uint64_t> by_stack_;
+  Weights weights_;
+  double all_ = 0;
 };
 
-using RowsByPlace = std::map<uint64_t, std::vector<uint32_t>>;
-
-RowsByPlace rows_by_place(const RecordedProgram& program, BirthRange range) {
-  RowsByPlace rows;
-  PlaceKeys keys(program);
-  for (size_t i = range.begin; i < range.end; ++i) {
-    if (!program.model().allocations.seeded(i))
-      rows[keys.of(i)].push_back(static_cast<uint32_t>(i));
-  }
-  return rows;
-}
-
-struct Pair {
-  uint32_t row;
-  uint32_t other;
-};
-
-std::vector<Pair> matched(const RowsByPlace& rows, const RowsByPlace& others) {
-  std::vector<Pair> pairs;
-  for (const auto& [place, mine] : rows) {
-    const auto theirs = others.find(place);
-    if (theirs == others.end()) continue;
-    const size_t count = std::min(mine.size(), theirs->second.size());
-    for (size_t i = 0; i < count; ++i) pairs.push_back({mine[i], theirs->second[i]});
-  }
-  return pairs;
-}
-
-// The ratio of most bytes; inputs tell it best, because attention matrices grow with its square.
+// Inputs tell it best; where none are known, whatever grows.
 double ratio_of(const RecordedProgram& program, const RecordedProgram& other,
-                const std::vector<Pair>& pairs) {
+                const std::vector<RowPair>& pairs) {
   for (const bool inputs : {true, false}) {
-    std::map<int64_t, double> weight;  // by ratio, in thousandths
-    for (const Pair& pair : pairs) {
+    GrowthWeights weights;
+    for (const RowPair& pair : pairs) {
       const uint64_t a = program.bytes(pair.row);
       const uint64_t b = other.bytes(pair.other);
       if (a == b || a <= 512 || b <= 512) continue;
       if (inputs && program.category(pair.row) != Category::kInput) continue;
-      weight[std::llround(1000.0 * static_cast<double>(b) / static_cast<double>(a))] +=
-          static_cast<double>(a);
+      weights.add(a, b);
     }
-    if (weight.empty()) continue;
-    const auto most = std::max_element(weight.begin(), weight.end(),
-                                       [](auto& a, auto& b) { return a.second < b.second; });
-    return static_cast<double>(most->first) / 1000.0;
+    if (!weights.empty()) return weights.main_ratio();
   }
   return 1;
+}
+
+bool is_close(double found, double expected) {
+  return std::abs(found - expected) <= std::max(0.005 * expected, 512.0);
+}
+
+// Whether attention matrices grow with the square of the ratio: those of another batch do not.
+bool follows_lengths(const RecordedProgram& program, const RecordedProgram& other,
+                     const std::vector<RowPair>& pairs, double ratio, const SizeLaws& laws) {
+  double linear = 0;
+  double square = 0;
+  for (const RowPair& pair : pairs) {
+    const auto a = static_cast<double>(program.bytes(pair.row));
+    const auto b = static_cast<double>(other.bytes(pair.other));
+    if (laws[pair.row].seq != 2 || a == b) continue;
+    if (is_close(b, a * ratio)) linear += a;
+    if (is_close(b, a * ratio * ratio)) square += a;
+  }
+  return square > linear;
 }
 
 // Sizes of `sa` in one recording and `sb` in the other.
@@ -100,9 +102,7 @@ SizeLaw law_of(uint64_t sa, uint64_t sb, double ratio, Dimension dimension,
   if (sa == sb) return {sa, 0, 0, 0, true};
   const auto a = static_cast<double>(sa);
   const auto b = static_cast<double>(sb);
-  const auto close = [&](double expected) {
-    return std::abs(b - expected) <= std::max(0.005 * expected, 512.0);
-  };
+  const auto close = [&](double expected) { return is_close(b, expected); };
   SizeLaw law{0, sa, inferred.batch, inferred.seq, true};
   if (inferred.scaled == 0) law.batch = law.seq = 1;
   if (dimension == Dimension::kBatch && inferred.sequence_open()) {
@@ -133,17 +133,20 @@ SizeLaw law_of(uint64_t sa, uint64_t sb, double ratio, Dimension dimension,
 LearntLaws learn_laws(const RecordedProgram& program, const RecordedProgram& other,
                       Dimension dimension, SizeLaws& laws) {
   LearntLaws learnt;
-  const std::vector<Pair> pairs =
-      matched(rows_by_place(program, {0, program.rows()}), rows_by_place(other, {0, other.rows()}));
+  const std::vector<RowPair> pairs =
+      matched_rows(program, {0, program.rows()}, other, {0, other.rows()});
   learnt.ratio = ratio_of(program, other, pairs);
   if (learnt.ratio == 1) return learnt;
+  learnt.other_dimension =
+      dimension == Dimension::kBatch && follows_lengths(program, other, pairs, learnt.ratio, laws);
+  if (learnt.other_dimension) return learnt;
   // Later steps repeat the allocations of earlier ones.
   std::map<std::pair<uint32_t, uint64_t>, SizeLaw> by_kind;
   const auto kind = [&](uint32_t row) {
     return std::pair(program.model().allocations.kind(row), program.bytes(row));
   };
   std::vector<bool> known(program.rows(), false);
-  for (const Pair& pair : pairs) {
+  for (const RowPair& pair : pairs) {
     const SizeLaw law = law_of(program.bytes(pair.row), other.bytes(pair.other), learnt.ratio,
                                dimension, laws[pair.row]);
     laws[pair.row] = law;
@@ -151,13 +154,14 @@ LearntLaws learn_laws(const RecordedProgram& program, const RecordedProgram& oth
     by_kind[kind(pair.row)] = law;
   }
   for (uint32_t i = 0; i < program.rows(); ++i) {
-    if (!known[i]) {
-      const auto same = by_kind.find(kind(i));
-      if (same != by_kind.end()) {
-        laws[i] = same->second;
-        known[i] = true;
-      }
-    }
+    if (known[i]) continue;
+    const auto same = by_kind.find(kind(i));
+    if (same == by_kind.end()) continue;
+    laws[i] = same->second;
+    known[i] = true;
+  }
+  set_laws_of_older(program, known, laws);
+  for (uint32_t i = 0; i < program.rows(); ++i) {
     if (laws[i].scaled == 0 && program.category(i) != Category::kInput) continue;
     learnt.all_bytes += program.bytes(i);
     if (known[i]) learnt.matched_bytes += program.bytes(i);
@@ -257,11 +261,11 @@ TurnExtremes extremes_of(const std::vector<Turn>& turns, bool whole_only) {
 // The ratio of the inputs, which may have a token more than what is computed from them: that of
 // most bytes close to it.
 double ratio_of_turns(const RecordedProgram& program, const TurnExtremes& turns,
-                      const std::vector<Pair>& pairs) {
+                      const std::vector<RowPair>& pairs) {
   const double inputs =
       static_cast<double>(turns.least->input_bytes) / static_cast<double>(turns.most->input_bytes);
   std::map<int64_t, std::pair<double, double>> weights;  // by ratio, in thousandths: and exact
-  for (const Pair& pair : pairs) {
+  for (const RowPair& pair : pairs) {
     const auto a = static_cast<double>(program.bytes(pair.row));
     const double ratio = static_cast<double>(program.bytes(pair.other)) / a;
     if (a <= 512 || std::abs(ratio - inputs) > inputs / 20) continue;
@@ -320,8 +324,8 @@ void note_lines_of_positions(const RecordedProgram& program, const TurnExtremes&
 Powers powers_between(const RecordedProgram& program, const TurnExtremes& turns,
                       const SizeLaws& laws) {
   Powers powers;
-  const std::vector<Pair> pairs =
-      matched(rows_by_place(program, turns.most->rows), rows_by_place(program, turns.least->rows));
+  const std::vector<RowPair> pairs =
+      matched_rows(program, turns.most->rows, program, turns.least->rows);
   const double ratio = ratio_of_turns(program, turns, pairs);
   for (const auto& [row, other] : pairs) {
     if (laws[row].scaled == 0 || laws[row].most != 0) continue;

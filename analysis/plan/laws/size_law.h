@@ -52,11 +52,11 @@ struct LearntLaws {
   double ratio = 1;            // of the dimension: other to program
   uint64_t matched_bytes = 0;  // of the program's forward and backward passes and inputs
   uint64_t all_bytes = 0;
+  bool other_dimension = false;  // nothing was learnt: lengths differ, and not batches
 };
 
 // Replaces laws by what a second recording of the same program shows, made with another batch size
-// or sequence length. Allocations are matched by stack, nn.Module and order. A ratio of 1 means
-// that nothing was learnt: the recordings do not differ.
+// or sequence length. A ratio of 1 means that nothing was learnt: the recordings do not differ.
 LearntLaws learn_laws(const RecordedProgram& program, const RecordedProgram& other,
                       Dimension dimension, SizeLaws& laws);
 
