@@ -9,6 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "analysis/names/program_places.h"
+#include "analysis/plan/laws/older_blocks.h"
+
 namespace tidemark {
 
 namespace {
@@ -40,22 +43,72 @@ bool makes_matrices(std::string_view operation, std::string_view file) {
                       [&](std::string_view part) { return contains(operation, part); });
 }
 
-// The nn.Modules that compute attention: those in which a softmax has results of these sizes.
+// The calls of nn.Modules, as the lines of the program tell them apart.
+class ModuleCalls {
+ public:
+  explicit ModuleCalls(const RecordedProgram& program)
+      : p_(program), names_(program.process().names), places_(names_) {}
+
+  // The innermost call around an allocation; 0: there is none.
+  uint32_t around(uint32_t row) const { return around_place(place_of(row)); }
+  // Around a softmax: not that of nn.Softmax itself.
+  uint32_t around_softmax(uint32_t row) const {
+    const uint32_t place = place_of(row);
+    const uint32_t caller = places_[place].caller;
+    const bool of_module = caller != 0 && function_of(caller) == "forward" &&
+                           contains(file_of(caller), "torch/nn/modules/activation.py");
+    const uint32_t call = around_place(place);
+    return of_module ? around_place(places_[call].caller) : call;
+  }
+  bool is_within(uint32_t row, const std::unordered_set<uint32_t>& calls) const {
+    for (uint32_t place = place_of(row); place != 0; place = places_[place].caller) {
+      if (calls.contains(place)) return true;
+    }
+    return false;
+  }
+
+ private:
+  uint32_t place_of(uint32_t row) const { return places_.of(p_.model().allocations.stack(row)); }
+  uint32_t around_place(uint32_t place) const {
+    while (place != 0 && !function_of(place).ends_with("_call_impl")) place = places_[place].caller;
+    return place;
+  }
+  std::string_view function_of(uint32_t place) const {
+    return names_.string(places_[place].function);
+  }
+  std::string_view file_of(uint32_t place) const { return names_.string(places_[place].file); }
+
+  const RecordedProgram& p_;
+  const Dictionary& names_;
+  Places places_;
+};
+
+// The nn.Modules that compute attention: those in which a softmax has results of these sizes. Where
+// neither modules nor operations have names, the lines of a forward pass that call modules tell.
 class AttentionModules {
  public:
-  AttentionModules(const RecordedProgram& program, const Sizes& results) {
+  AttentionModules(const RecordedProgram& program, const Sizes& results)
+      : p_(program), calls_(program) {
+    const bool by_lines = !program.knows_modules() && !program.names_operations();
     for (const OperationRun& run : program.runs()) {
       const bool named = is_softmax(program.operation(run.first));
       const std::string_view called = program.called(run.first);
       if (!named && called != "exp" && !contains(called, "softmax")) continue;
       for (uint32_t i = run.first; i < run.end; ++i) {
-        if (results.contains(program.bytes(i))) add(program, program.module_path(i));
+        if (!results.contains(program.bytes(i))) continue;
+        if (!by_lines) add_module(program.module_path(i));
+        if (by_lines && program.role(i) == StackRole::kForward) add_call(i);
       }
     }
+    any_ = any_ || (by_lines && known_calls_.empty());
   }
-  // Without names of modules any may be one.
-  bool contain(const std::string& path) const {
+  // Without names and lines any may be one.
+  bool contain(uint32_t row) const {
     if (any_) return true;
+    if (!known_calls_.empty()) {
+      return p_.role(row) != StackRole::kForward || calls_.is_within(row, known_calls_);
+    }
+    const std::string& path = p_.module_path(row);
     for (size_t end = path.size(); end != path.npos && end != 0; end = path.rfind('.', end - 1)) {
       if (paths_.contains(path.substr(0, end))) return true;
     }
@@ -63,15 +116,24 @@ class AttentionModules {
   }
 
  private:
-  void add(const RecordedProgram& program, std::string path) {
-    if (program.module_class(path) == "Softmax") {
+  void add_module(std::string path) {
+    if (p_.module_class(path) == "Softmax") {
       const size_t dot = path.rfind('.');
       path.resize(dot == path.npos ? 0 : dot);
     }
     any_ = any_ || path.empty();
     paths_.insert(std::move(path));
   }
+  void add_call(uint32_t row) {
+    const uint32_t call = calls_.around_softmax(row);
+    any_ = any_ || call == 0;
+    known_calls_.insert(call);
+  }
+
+  const RecordedProgram& p_;
+  ModuleCalls calls_;
   std::set<std::string> paths_;
+  std::unordered_set<uint32_t> known_calls_;
   bool any_ = false;
 };
 
@@ -90,13 +152,14 @@ class MatrixSearch {
     find_linear(attention);
     for (const OperationRun& run : p_.runs()) {
       if (!makes_matrices(p_.operation(run.first), p_.operation_file(run.first))) continue;
-      if (!attention.contain(p_.module_path(run.first))) continue;
+      if (!attention.contain(run.first)) continue;
       for (uint32_t i = run.first; i < run.end; ++i) set_law(i);
     }
     // What an earlier pass left behind.
     for (size_t i = 0; i < p_.rows(); ++i) {
       if (p_.model().allocations.seeded(i) && p_.category(i) == Category::kActivation) set_law(i);
     }
+    set_laws_of_older(p_, std::vector<bool>(p_.rows(), true), laws_);
   }
 
  private:
@@ -176,7 +239,7 @@ class MatrixSearch {
   void find_spans(const AttentionModules& attention) {
     in_span_.assign(p_.rows(), false);
     for (const OperationRun& run : p_.runs()) {
-      if (!attention.contain(p_.module_path(run.first))) continue;
+      if (!attention.contain(run.first)) continue;
       const std::string_view called = p_.called(run.first);
       const bool whole = contains(called, "attention");  // with a softmax inside
       const bool forward = p_.role(run.first) == StackRole::kForward;
@@ -242,7 +305,7 @@ class MatrixSearch {
       for (uint32_t i = run.first; i < run.end; ++i) {
         if (!other && !(is_placed(i) && !in_span_[i] && is_product_row(i))) continue;
         linear_.insert(p_.bytes(i));
-        if (other && attention.contain(p_.module_path(i))) linear_in_attention_.insert(p_.bytes(i));
+        if (other && attention.contain(i)) linear_in_attention_.insert(p_.bytes(i));
       }
     }
   }

@@ -31,14 +31,17 @@ PlanOutcome twice_as_long(const Trace& trace) {
 // Operations of a model's own lines, as a snapshot with native frames has them.
 class Model {
  public:
-  explicit Model(Story& story) : s_(story) {
+  // `earlier`: each block has one of the same size that is older than the history.
+  explicit Model(Story& story, bool earlier = false) : s_(story), earlier_(earlier) {
     for (int i = 0; i < kLayers; ++i) s_.alloc(kWeight, s_.setup());
   }
   uint64_t forward(const std::string& operation, int line, uint64_t bytes) {
-    return s_.alloc(
-        bytes, s_.stack({"malloc(unsigned) a.cpp:1", "at::_ops::" + operation + "::call(x) b.cpp:2",
-                         "compute model.py:" + std::to_string(line), "forward model.py:9",
-                         "_call_impl torch/nn/modules/module.py:1", "train train.py:10"}));
+    const uint32_t stack =
+        s_.stack({"malloc(unsigned) a.cpp:1", "at::_ops::" + operation + "::call(x) b.cpp:2",
+                  "compute model.py:" + std::to_string(line), "forward model.py:9",
+                  "_call_impl torch/nn/modules/module.py:1", "train train.py:10"});
+    if (earlier_) s_.older_block(bytes, stack);
+    return s_.alloc(bytes, stack);
   }
   // Scores, their softmax as written out, and its product with the values.
   void attend() {
@@ -53,6 +56,7 @@ class Model {
 
  private:
   Story& s_;
+  bool earlier_;
 };
 
 constexpr uint64_t kLongAttention = 2 * 2 * kToken + 4 * 3 * kMatrix + 2 * kSum;
@@ -122,6 +126,50 @@ TEST_P(FeedForward, HasNoMatricesInItsBackwardPass) {
   });
   EXPECT_EQ(twice_as_long(trace).likely.allocated_peak,
             kLayers * (kWeight + kLongAttention) + 4 * 3 * kMatrix + 2 * (2 * kToken + 4 * hidden));
+}
+
+// Without native frames and names of modules, the lines that call modules tell.
+TEST_P(FeedForward, IsCalledOnAnotherLine) {
+  constexpr uint64_t kSmall = 2 * kMiB;  // queries, keys, values
+  const uint64_t hidden = GetParam();
+  const auto step = [&](Story& s, const std::string& operation, int line, int caller,
+                        uint64_t bytes) {
+    s.alloc(bytes, s.stack({operation + " model.py:" + std::to_string(line),
+                            "_call_impl torch/nn/modules/module.py:1",
+                            "forward model.py:" + std::to_string(caller),
+                            "_call_impl torch/nn/modules/module.py:1", "train train.py:10"}));
+  };
+  const Trace trace([&](Story& s, uint32_t) {
+    for (int i = 0; i < kLayers; ++i) s.alloc(kWeight, s.setup());
+    for (int i = 0; i < kLayers; ++i) {
+      step(s, "forward", 1, 20, kSmall);
+      step(s, "scores", 2, 20, kMatrix);
+      step(s, "softmax", 3, 20, kMatrix);
+      step(s, "forward", 4, 20, kSmall);
+      step(s, "forward", 5, 21, hidden);
+      step(s, "silu", 6, 21, hidden);
+      step(s, "forward", 7, 21, kSmall);
+    }
+  });
+  EXPECT_EQ(twice_as_long(trace).likely.allocated_peak,
+            kLayers * (kWeight + 4 * 2 * kMatrix + 2 * (3 * kSmall + 2 * hidden)));
+}
+
+// What an earlier pass left behind is as much of both as what the recorded one leaves.
+TEST_P(FeedForward, OfAnEarlierPassIsNoMatrix) {
+  const uint64_t hidden = GetParam();
+  const Trace trace([hidden](Story& s, uint32_t) {
+    Model model(s, true);
+    model.forward("embedding", 0, kToken);
+    for (int i = 0; i < kLayers; ++i) {
+      model.attend();
+      model.forward("einsum", 7, hidden);
+      model.forward("sigmoid", 8, hidden);
+      model.forward("einsum", 9, kToken);
+    }
+  });
+  EXPECT_EQ(twice_as_long(trace).likely.allocated_peak,
+            kLayers * (kWeight + 2 * (kLongAttention + 2 * (kToken + 2 * hidden))) + 4 * kToken);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, FeedForward, testing::Values(kMatrix / 2, kMatrix, 2 * kMatrix));
