@@ -14,11 +14,27 @@
 
 namespace tidemark {
 
+namespace {
+
+// Functions of the program that have the names of those of torch.nn.functional.
+std::vector<bool> attention_stacks(const Dictionary& names) {
+  return stacks_with(names, [&](const Frame& frame) {
+    const std::string_view function = names.string(frame.function);
+    const std::string_view name = function.substr(function.rfind('.') + 1);  // npos + 1 is 0
+    return (name == "softmax" || name == "scaled_dot_product_attention") &&
+           frame.kind == FrameKind::kPython &&
+           names.string(frame.file).find("torch/nn/") == std::string_view::npos;
+  });
+}
+
+}  // namespace
+
 RecordedProgram::RecordedProgram(const ProcessModel& process, const AllocationHistory& model)
     : process_(process),
       model_(model),
       roles_(process),
       places_(process.names),
+      attends_(attention_stacks(process.names)),
       steps_(find_steps(process, model, roles_)),
       categories_(categorize(process, model, roles_, steps_)) {
   find_parts();
@@ -30,6 +46,7 @@ RecordedProgram::RecordedProgram(const ProcessModel& process, const AllocationHi
       model_(model),
       roles_(roles),
       places_(process.names),
+      attends_(attention_stacks(process.names)),
       steps_(std::move(steps)),
       categories_(std::move(categories)) {
   find_parts();
@@ -101,7 +118,7 @@ void RecordedProgram::find_calls() {
   const std::vector<bool> of_modules = module_stacks(process_.names);
   const auto in_module = [&](size_t row) {
     const uint32_t stack = model_.allocations.stack(row);
-    return stack < of_modules.size() && of_modules[stack];
+    return stack < of_modules.size() && (of_modules[stack] || attends(stack));
   };
   bool modules = false;
   for (size_t i = 0; i < rows() && !modules; ++i) {

@@ -37,8 +37,12 @@ class RecordedProgram {
   // As requested; of rows that do not know it, the size of the block.
   uint64_t bytes(size_t row) const { return bytes_[row]; }
   Category category(size_t row) const { return categories_.of[row]; }
-  StackRole role(size_t row) const { return roles_.of(model_.allocations.stack(row)); }
-  StackRole role_of_stack(uint32_t stack) const { return roles_.of(stack); }
+  StackRole role(size_t row) const { return role_of_stack(model_.allocations.stack(row)); }
+  // Functions of attention that the program calls outside of any nn.Module are a forward pass.
+  StackRole role_of_stack(uint32_t stack) const {
+    const StackRole role = roles_.of(stack);
+    return role == StackRole::kUser && attends(stack) ? StackRole::kForward : role;
+  }
   const Steps& steps() const { return steps_; }
   const std::vector<BackwardPass>& passes() const { return passes_; }
   // Rows of the gradients of the first backward pass, or of those from before the history that it
@@ -111,6 +115,7 @@ class RecordedProgram {
   const std::vector<uint64_t>& parameter_sizes() const { return parameter_sizes_; }
 
  private:
+  bool attends(uint32_t stack) const { return stack < attends_.size() && attends_[stack]; }
   void find_parts();
   void find_calls();
   void find_own_weights();
@@ -125,6 +130,7 @@ class RecordedProgram {
   const AllocationHistory& model_;
   StackRoles roles_;
   OperationPlaces places_;
+  std::vector<bool> attends_;  // by stack
   Steps steps_;
   Categories categories_;
   std::vector<BackwardPass> passes_;

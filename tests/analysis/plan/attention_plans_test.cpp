@@ -71,6 +71,31 @@ TEST(AttentionPlans, AWrittenOutSoftmaxHasSquareMatrices) {
   EXPECT_LT(twice.low_reserved, twice.likely.reserved_peak);
 }
 
+// Attention that the program calls without a module, before a loss that is one.
+TEST(AttentionPlans, FunctionsNeedNoModule) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < kLayers; ++i) s.alloc(kWeight, s.setup());
+    const auto call = [&](const std::string& operation, const std::string& function,
+                          uint64_t bytes) {
+      const std::vector<std::string> frames = {"at::_ops::" + operation + "::call(x) b.cpp:2",
+                                               function + " model.py:3", "train train.py:10"};
+      return s.alloc(bytes, s.stack(frames));
+    };
+    for (int i = 0; i < kLayers; ++i) {
+      const uint64_t scores = call("matmul", "scaled_dot_product_attention", kMatrix);
+      const uint64_t exponential = call("exp", "softmax", kMatrix);
+      call("sum_dim_IntList", "softmax", kSum);
+      const uint64_t softmax = call("div", "softmax", kMatrix);
+      call("matmul", "scaled_dot_product_attention", kToken);
+      for (const uint64_t block : {scores, exponential, softmax}) s.free(block);
+      s.alloc(kToken, s.forward(1));
+    }
+  });
+  EXPECT_EQ(
+      twice_as_long(trace).likely.allocated_peak,
+      kLayers * kWeight + 4 * 3 * kMatrix + 2 * kLayers * kSum + 2 * (2 * kLayers - 1) * kToken);
+}
+
 class FeedForward : public testing::TestWithParam<uint64_t> {};
 
 // Its results have the size of a matrix, or twice of it, and grow as the tokens do.
