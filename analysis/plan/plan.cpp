@@ -313,12 +313,28 @@ Result<PlanOutcome> Planner::plan(const PlanChange& change) const {
     out.low_allocated = std::min(out.low_allocated, p.allocated_peak);
     out.high_allocated = std::max(out.high_allocated, p.allocated_peak);
   }
+  if (!change.has_conf) widen_by_replay(out);
   if (capacity_ != 0) {
     out.on_card = whatif_.replay(settings, run->blocks, run->requests, capacity_);
   }
   add_composition(*run, out);
   state_assumptions(change, out.assumptions);
   return out;
+}
+
+// What the replay of the unchanged run does not reproduce, a plan cannot know either: what was
+// reserved before the history began may stay reserved.
+void Planner::widen_by_replay(PlanOutcome& out) const {
+  const uint64_t recorded = whatif_.recorded_reserved_peak();
+  const Result<PlannedRun> same = run_of({}, Estimate::kLikely);
+  if (!same) return;
+  const uint64_t replayed =
+      whatif_.replay(whatif_.own_settings(), same->blocks, same->requests, 0).reserved_peak;
+  if (recorded > replayed) {
+    out.high_reserved += recorded - replayed;
+  } else if (!ran_out()) {
+    out.low_reserved -= std::min(out.low_reserved - out.low_allocated, replayed - recorded);
+  }
 }
 
 Result<bool> Planner::fits(const PlanChange& change) const {

@@ -120,6 +120,7 @@ class Planner {
 
   Result<PlannedRun> run_of(const PlanChange& change, Estimate estimate) const;
   AllocatorSettings settings_of(const PlanChange& change) const;
+  void widen_by_replay(PlanOutcome& out) const;
   void add_composition(const PlannedRun& run, PlanOutcome& out) const;
   void state_precision(PlanPrecision precision, std::vector<std::string>& out) const;
   bool has_gradients() const;

@@ -612,6 +612,19 @@ TEST(Plan, ReportsAndErrors) {
   EXPECT_NE(refused.error().message.find("parameters and activations"), std::string::npos);
 }
 
+// Free memory from before the history is not reserved again in a replay, and may stay reserved.
+TEST(Plan, TheRangeHasWhatTheReplayLacks) {
+  const Trace trace([](Story& s, uint32_t) {
+    s.segment_state(uint64_t{1} << 43, 512 * kMiB, 0);
+    for (int i = 0; i < 4; ++i) s.alloc(8 * kMiB, s.setup());
+    for (int i = 0; i < 4; ++i) s.alloc(12 * kMiB, s.forward(i));
+  });
+  const auto planner = planner_of(trace.model().processes[0]);
+  const PlanOutcome same = planned(*planner, {});
+  EXPECT_LT(same.likely.reserved_peak, planner->whatif().recorded_reserved_peak());
+  EXPECT_EQ(same.high_reserved, planner->whatif().recorded_reserved_peak());
+}
+
 TEST(Plan, FactorsAndNames) {
   EXPECT_EQ(*parse_factor("--batch", "2x"), 2);
   EXPECT_EQ(*parse_factor("--batch", "0.5"), 0.5);
@@ -627,6 +640,8 @@ TEST(Plan, FactorsAndNames) {
   change.batch = 0.5;
   change.optimizer = PlanOptimizer::kSgd;
   EXPECT_EQ(change.text(), "batch 0.5x, optimizer sgd");
+  EXPECT_EQ(factor_text(1.0 / 16), "1/16");
+  EXPECT_EQ(factor_text(0.25), "0.25");
 }
 
 }  // namespace
