@@ -86,6 +86,11 @@ Result<PlanShard> parse_shard(std::string_view text) {
 }
 
 std::string factor_text(double factor) {
+  const double divisor = std::round(1 / factor);
+  const bool exact = std::abs(1000 * factor - std::round(1000 * factor)) < 1e-6;
+  if (!exact && divisor > 1 && std::abs(factor * divisor - 1) < 1e-9) {
+    return fmt::format("1/{:.0f}", divisor);
+  }
   std::string text = fmt::format("{:.3f}", factor);
   text.erase(text.find_last_not_of('0') + 1);
   if (text.ends_with('.')) text.pop_back();

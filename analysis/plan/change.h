@@ -37,7 +37,7 @@ Result<PlanPrecision> parse_precision(std::string_view text);
 Result<PlanOptimizer> parse_optimizer(std::string_view text);
 Result<PlanShard> parse_shard(std::string_view text);
 
-// "2", "0.5", "1.25".
+// "2", "0.5", "1.25", "1/16".
 std::string factor_text(double factor);
 
 }  // namespace tidemark

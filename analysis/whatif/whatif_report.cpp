@@ -122,7 +122,7 @@ Error nothing_to_replay(const TraceModel& model, const std::optional<Error>& rea
   }
   if (reason) return Error{model.path + ": " + reason->message};
   return Error{model.path + ": no PyTorch allocator events " +
-               (chosen ? "on that rank and device" : "in this recording; a snapshot has them")};
+               (chosen ? "on that rank and device" : "in this recording; a snapshot that was taken with a history has them")};
 }
 
 Result<WhatIfReport> make_whatif_report(const TraceModel& model, const WhatIfQuestion& question) {

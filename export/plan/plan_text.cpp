@@ -16,12 +16,6 @@ namespace tidemark {
 
 namespace {
 
-std::string in_words(Category category) {
-  std::string words(category == Category::kUnknown ? "other" : category_name(category));
-  std::replace(words.begin(), words.end(), '_', ' ');
-  return words;
-}
-
 class TextPlan : StyledLines {
  public:
   TextPlan(const PlanReport& report, bool colour) : StyledLines(colour), report_(report) {}
@@ -38,9 +32,9 @@ class TextPlan : StyledLines {
     line(styled("  recorded  {} reserved, {} allocated{}",
                 bold(size_text(d.recorded_reserved_peak)), size_text(d.recorded_allocated_peak),
                 failure_text(d)));
-    if (d.replayed_reserved_peak != d.recorded_reserved_peak) {
-      line(styled("  replayed  {} reserved: compare the plan with this",
-                  size_text(d.replayed_reserved_peak)));
+    if (size_text(d.replayed_reserved_peak) != size_text(d.recorded_reserved_peak)) {
+      line(
+          styled("  replayed  {} reserved, without a change", size_text(d.replayed_reserved_peak)));
     }
     line(styled("  plan      {}", bold(change_text(d, report_.change))));
     outcome("            ", d.outcome);
@@ -119,9 +113,13 @@ class TextPlan : StyledLines {
           "1;31");
     }
     const bool recorded_only = d.ends_at_error || !d.growth.empty();
-    std::string text = fmt::format("{}fits, {} left", recorded_only ? "what was recorded " : "",
-                                   size_text(d.capacity - p.reserved_peak));
-    text += caveats(d, o);
+    const std::string left = size_text(d.capacity - p.reserved_peak);
+    std::string text = recorded_only ? "what was recorded " : "";
+    text += o.high_reserved > d.capacity
+                ? fmt::format("may not fit: {} at the end of the range; {} left as planned",
+                              size_text(o.high_reserved), left)
+                : fmt::format("fits, {} left", left);
+    text += emptied_text(o);
     if (!d.growth.empty()) {
       return paint(text + fmt::format("; memory grows ({}), so a longer run needs more", d.growth),
                    "33");
@@ -131,14 +129,15 @@ class TextPlan : StyledLines {
     return paint(text, "32");
   }
 
+  static std::string emptied_text(const PlanOutcome& o) {
+    if (o.on_card->emptied == 0) return "";
+    return fmt::format("; the cache is emptied {}, which costs time",
+                       o.on_card->emptied == 1 ? "once" : grouped(o.on_card->emptied) + " times");
+  }
+
   // Of a plan that fits.
   static std::string caveats(const PlanDevice& d, const PlanOutcome& o) {
-    std::string text;
-    if (o.on_card->emptied != 0) {
-      text +=
-          fmt::format("; the cache is emptied {}, which costs time",
-                      o.on_card->emptied == 1 ? "once" : grouped(o.on_card->emptied) + " times");
-    }
+    std::string text = emptied_text(o);
     if (o.high_reserved > d.capacity) {
       text += fmt::format("; it may not at the end of the range ({})", size_text(o.high_reserved));
     }
@@ -150,7 +149,7 @@ class TextPlan : StyledLines {
     line(dim(fmt::format("  {:<24}{:>12}{:>12}", "at the allocated peak", "recorded", "planned")));
     for (const CategoryBytes& c : o.categories) {
       if (std::max(c.planned, c.recorded) == 0) continue;
-      line(styled("  {:<24}{:>12}{:>12}", in_words(c.category), size_text(c.recorded),
+      line(styled("  {:<24}{:>12}{:>12}", category_name(c.category), size_text(c.recorded),
                   size_text(c.planned)));
     }
     if (o.failed_request != 0) {
