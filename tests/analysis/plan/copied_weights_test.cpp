@@ -189,6 +189,7 @@ TEST(CopiedWeights, StatesFollowGradientsOfAHistoryWithoutABackwardPass) {
   PlanChange change;
   change.optimizer = PlanOptimizer::kAdamW8bit;
   EXPECT_LT(planned(trace, change).likely.allocated_peak, peak_of(trace) / 2);
+}
 
 bool autocasts(const Trace& trace) {
   const ProcessModel& process = trace.model().processes[0];
