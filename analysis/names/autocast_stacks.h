@@ -2,7 +2,6 @@
 // of a weight, which autocast keeps until it ends, or of another operand.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -13,20 +12,16 @@ namespace tidemark {
 class AutocastStacks {
  public:
   explicit AutocastStacks(const Dictionary& names)
-      : of_(stacks_with(names,
-                        [&](const Frame& frame) {
-                          return frame.kind == FrameKind::kNative &&
-                                 names.string(frame.function).find("autocast::cached_cast") !=
-                                     std::string_view::npos;
-                        })),
-        any_(std::find(of_.begin(), of_.end(), true) != of_.end()) {}
+      : of_(stacks_with(names, [&](const Frame& frame) {
+          return frame.kind == FrameKind::kNative &&
+                 names.string(frame.function).find("autocast::cached_cast") !=
+                     std::string_view::npos;
+        })) {}
 
   bool contain(uint32_t stack) const { return stack < of_.size() && of_[stack]; }
-  bool any() const { return any_; }
 
  private:
   std::vector<bool> of_;  // by stack
-  bool any_ = false;
 };
 
 }  // namespace tidemark

@@ -495,11 +495,17 @@ class Categorizer {
     return outlives_pass(a) && !is_of_fsdp(a) && parameter_sizes_.contains(a.asked_bytes());
   }
 
-  // If most parameters have such a block. Rows are visited from the last to the first.
+  // If most parameters have such a block, and none has a gradient that an optimizer uses: those
+  // that are added to it are freed before as well. Rows are visited from the last to the first.
   void take_cleared_gradients() {
+    constexpr Confidence kUsed = 9;
     const AllocationColumns& all = model_.allocations;
     std::unordered_set<uint64_t> sizes;
     for (const uint32_t i : cleared_gradients_) sizes.insert(all.asked_bytes(i));
+    for (size_t i = 0; i < out_.of.size() && !sizes.empty(); ++i) {
+      const bool used = out_.of[i] == Category::kGradient && out_.confidence[i] >= kUsed;
+      if (used && parameter_sizes_.contains(all.asked_bytes(i))) return;
+    }
     uint64_t bytes = 0;
     uint64_t with_gradient = 0;
     for (const uint64_t size : parameter_sizes_) {

@@ -17,19 +17,22 @@ namespace tidemark {
 class WeightCopies {
  public:
   WeightCopies(const Dictionary& names, const AllocationHistory& model)
-      : all_(model.allocations), casts_(names), normalizing_(stacks_through(names, normalizes)) {}
+      : all_(model.allocations), casts_(names), normalizing_(stacks_through(names, normalizes)) {
+    // Stacks of the driver's allocations have native frames in any case.
+    for (const AllocationKind& kind : all_.kinds()) named_ = named_ || casts_.contain(kind.stack);
+  }
 
   // Native frames tell. Otherwise, an operation copies its weights first, then allocates its
   // result; other results have half the size of a parameter by chance.
   bool holds(size_t row, const std::unordered_set<uint64_t>& parameter_sizes) const {
     if (!parameter_sizes.contains(all_.asked_bytes(row) * 2)) return false;
     const uint32_t stack = all_.stack(row);
-    if (casts_.any()) return casts_.contain(stack);
+    if (named_) return casts_.contain(stack);
     const bool more_follows = row + 1 < all_.size() && all_.stack(row + 1) == stack;
     return more_follows && !(stack < normalizing_.size() && normalizing_[stack]);
   }
   // Whether native frames tell, which is certain.
-  bool are_named() const { return casts_.any(); }
+  bool are_named() const { return named_; }
 
  private:
   // Autocast computes normalizations in 32 bits. They allocate their result first, then statistics.
@@ -41,6 +44,7 @@ class WeightCopies {
   const AllocationColumns& all_;
   const AutocastStacks casts_;
   const std::vector<bool> normalizing_;  // by stack
+  bool named_ = false;
 };
 
 }  // namespace tidemark

@@ -33,14 +33,16 @@ bool copies_weights(std::string_view function, std::string_view file) {
 
 }  // namespace
 
-OperationPlaces::OperationPlaces(const Dictionary& names)
+OperationPlaces::OperationPlaces(const Dictionary& names, const AllocationColumns& all)
     : names_(names), replicates_(stacks_with(names, [&](const Frame& frame) {
         return copies_weights(names.string(frame.function), names.string(frame.file));
       })) {
   places_.reserve(names.stack_count());
   for (uint32_t id = 0; id < names.stack_count(); ++id) {
     places_.push_back(place_of(id));
-    names_operations_ = names_operations_ || !places_.back().called.empty();
+  }
+  for (const AllocationKind& kind : all.kinds()) {
+    names_operations_ = names_operations_ || !called(kind.stack).empty();
   }
 }
 

@@ -6,13 +6,15 @@
 #include <string_view>
 #include <vector>
 
+#include "analysis/columns/allocation_columns.h"
 #include "analysis/names/dictionary.h"
 
 namespace tidemark {
 
 class OperationPlaces {
  public:
-  explicit OperationPlaces(const Dictionary& names);
+  // `all`: those of PyTorch. Stacks of the driver's allocations have native frames in any case.
+  OperationPlaces(const Dictionary& names, const AllocationColumns& all);
 
   // The part of a stack from the frame that names the operation outwards; the whole stack if none
   // does.

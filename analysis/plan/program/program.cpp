@@ -33,7 +33,7 @@ RecordedProgram::RecordedProgram(const ProcessModel& process, const AllocationHi
     : process_(process),
       model_(model),
       roles_(process),
-      places_(process.names),
+      places_(process.names, model.allocations),
       attends_(attention_stacks(process.names)),
       steps_(find_steps(process, model, roles_)),
       categories_(categorize(process, model, roles_, steps_)) {
@@ -45,7 +45,7 @@ RecordedProgram::RecordedProgram(const ProcessModel& process, const AllocationHi
     : process_(process),
       model_(model),
       roles_(roles),
-      places_(process.names),
+      places_(process.names, model.allocations),
       attends_(attention_stacks(process.names)),
       steps_(std::move(steps)),
       categories_(std::move(categories)) {

@@ -210,9 +210,13 @@ TEST(CopiedWeights, ResultsOfHalfAWeightAreNoCopiesOfAutocast) {
   EXPECT_FALSE(autocasts(trace));
 }
 
-// Its copies stay to the end of autocast.
+// Its copies stay to the end of autocast. The driver's stacks have native frames in any case, which
+// say nothing of PyTorch's.
 TEST(CopiedWeights, CopiesOfAutocastAreThereForAllWeights) {
   const Trace trace([](Story& s, uint32_t) {
+    const uint32_t native = s.stack(
+        {"at::_ops::_to_copy::call(x) Copy.cpp:1", "at::autocast::cached_cast autocast.cpp:2"});
+    s.driver_alloc(20 * kMiB, "torch", MemoryKind::kDevice, 0, 0, native);
     for (int i = 0; i < 4; ++i) s.alloc(4 * kMiB, s.setup());
     for (int i = 0; i < 4; ++i) {
       s.alloc(2 * kMiB, s.forward(1));
