@@ -87,7 +87,7 @@ std::optional<Advice> without_cache(const DeviceEvidence& d) {
   const uint64_t saved = rehearsal.saved_bytes();
   if (saved < d.peak_bytes() / 20) return std::nullopt;
   return Advice{"no_autocast_cache",
-                fmt::format("or torch.autocast(..., cache_enabled=False): a copy lives only while "
+                fmt::format("torch.autocast(..., cache_enabled=False): a copy lives only while "
                             "it is used, and is made for each use: saves at most {}",
                             size_text(saved)),
                 saved};

@@ -2,7 +2,7 @@
 // after it, right before the backward pass makes new ones.
 #include <fmt/format.h>
 
-#include <utility>
+#include <vector>
 
 #include "analysis/findings/rules.h"
 #include "analysis/history/rehearsal.h"
@@ -19,19 +19,34 @@ struct Stale {
   uint64_t made_bytes = 0;  // gradients that the backward pass makes
 };
 
-Stale stale_before(const DeviceEvidence& d, const BackwardPass& pass) {
-  const AllocationColumns& all = d.model->allocations;
-  Stale stale;
-  for (uint32_t i = 0; i < all.size() && all.birth(i) <= pass.last; ++i) {
-    if (d.categories.of[i] != Category::kGradient) continue;
-    if (all.birth(i) >= pass.first) stale.made_bytes += all.block_bytes(i);
-    const bool older = all.seeded(i) || all.birth(i) < pass.forward_first;
-    if (!older || all.release(i) <= pass.forward_first || all.release(i) >= pass.first) continue;
-    stale.rows.push_back(i);
-    stale.bytes += all.block_bytes(i);
+// The passes of a history, from the first to the last. Only gradients that are alive are looked at
+// again.
+class StaleSearch {
+ public:
+  explicit StaleSearch(const DeviceEvidence& d) : d_(d), all_(d.model->allocations) {}
+
+  Stale next(const BackwardPass& pass) {
+    Stale stale;
+    for (; next_ < all_.size() && all_.birth(next_) <= pass.last; ++next_) {
+      if (d_.categories.of[next_] == Category::kGradient) alive_.push_back(next_);
+    }
+    std::erase_if(alive_, [&](uint32_t i) { return all_.release(i) <= pass.forward_first; });
+    for (const uint32_t i : alive_) {
+      if (all_.birth(i) >= pass.first) stale.made_bytes += all_.block_bytes(i);
+      const bool older = all_.seeded(i) || all_.birth(i) < pass.forward_first;
+      if (!older || all_.release(i) >= pass.first) continue;
+      stale.rows.push_back(i);
+      stale.bytes += all_.block_bytes(i);
+    }
+    return stale;
   }
-  return stale;
-}
+
+ private:
+  const DeviceEvidence& d_;
+  const AllocationColumns& all_;
+  std::vector<uint32_t> alive_;  // gradients
+  uint32_t next_ = 0;            // row
+};
 
 }  // namespace
 
@@ -40,8 +55,9 @@ void find_stale_gradients(const Evidence& evidence, std::vector<Finding>& out) {
     if (d.model == nullptr || d.has_room()) continue;
     Rehearsal without(*d.model);
     uint64_t bytes = 0;  // at the peak
+    StaleSearch search(d);
     for (const BackwardPass& pass : d.backward_passes) {
-      const Stale stale = stale_before(d, pass);
+      const Stale stale = search.next(pass);
       if (2 * stale.bytes < stale.made_bytes || stale.made_bytes == 0) continue;
       for (const uint32_t i : stale.rows) {
         without.leave_out_from(d.model->allocations[i], pass.forward_first);
