@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "injector/recorder/hashed_ids.h"
 #include "injector/recorder/recorder.h"
 
 namespace {
@@ -166,6 +167,27 @@ void InternKnownStack(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(recorder().intern_stack(frames));
 }
 
+// As many stacks as a training step has, in a table that may hold a quarter of a million, and in
+// one that is no larger than they are (the limit). Before each round other work, as a step is, has
+// filled the processor's second cache. No lookup begins before the last one has ended.
+void FindEachStack(benchmark::State& state) {
+  constexpr uint64_t kStacks = 700;
+  HashedIds table;
+  if (!table.create(static_cast<uint32_t>(state.range(0)))) return state.SkipWithError("no memory");
+  std::vector<HashKey> keys;
+  for (uint64_t i = 0; i < kStacks; ++i) keys.push_back(extended({}, i));
+  for (const HashKey& key : keys) table.find_or_add(key, [] { return 1U; });
+  std::vector<uint64_t> other_work((size_t{4} << 20) / sizeof(uint64_t));
+  for (auto _ : state) {
+    state.PauseTiming();
+    for (uint64_t& word : other_work) ++word;
+    state.ResumeTiming();
+    for (size_t i = 0; i < kStacks;) i += table.find(keys[i]);
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(kStacks));
+  table.unmap();
+}
+
 BENCHMARK(CopyRow);
 BENCHMARK(Record)->ThreadRange(1, 8)->UseRealTime();
 BENCHMARK(RecordWithClock);
@@ -174,6 +196,7 @@ BENCHMARK(RawCounter);
 BENCHMARK(MutexBuffer)->ThreadRange(1, 8)->UseRealTime();
 BENCHMARK(InternKnownString)->Arg(16)->Arg(256);
 BENCHMARK(InternKnownStack)->Arg(8)->Arg(64);
+BENCHMARK(FindEachStack)->Arg(18)->Arg(12);
 
 }  // namespace
 

@@ -63,17 +63,13 @@ void Dictionaries::unmap() noexcept {
 }
 
 uint64_t Dictionaries::memory_bytes(const Session& session) const noexcept {
-  constexpr uint64_t kPageBytes = 4096;
-  const auto touched = [](const HashedIds& table, uint64_t entries) {
-    return std::min(entries * kPageBytes, table.capacity_bytes());
-  };
   const uint32_t strings =
       std::atomic_ref(session.arena.header().strings_used).load(std::memory_order_relaxed);
   const uint32_t nodes = next_node_.load(std::memory_order_relaxed);
-  return touched(strings_, strings) +
-         touched(modules_, next_module_.load(std::memory_order_relaxed)) +
-         touched(frames_, next_frame_.load(std::memory_order_relaxed)) + touched(nodes_, nodes) +
-         touched(stacks_, nodes);
+  return strings_.touched_bytes(strings) +
+         modules_.touched_bytes(next_module_.load(std::memory_order_relaxed)) +
+         frames_.touched_bytes(next_frame_.load(std::memory_order_relaxed)) +
+         nodes_.touched_bytes(nodes) + stacks_.touched_bytes(nodes);
 }
 
 uint32_t Dictionaries::put_string(Session& session, std::string_view text) noexcept {

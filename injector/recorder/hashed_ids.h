@@ -5,10 +5,14 @@
 // with a full table). Reading takes no lock: a slot is complete once its id is not 0. Adding takes
 // the lock of one of 16 regions, chosen by the upper bits of the key; a probe sequence stays in its
 // region. Entries are never removed.
+//
+// Probes begin among the few first slots of a region, so that a table with some thousand entries
+// stays in the processor's caches, however large it may grow.
 #pragma once
 
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -66,12 +70,21 @@ class HashedIds {
  public:
   bool create(uint32_t slots_log2) noexcept {
     region_slots_ = (1U << slots_log2) / uint32_t{kRegions};
+    near_slots_ = std::min(region_slots_, kMostNearSlots);
     slots_ = static_cast<Slot*>(map_pages(sizeof(Slot) << slots_log2));
     return slots_ != nullptr;
   }
 
   uint64_t capacity_bytes() const noexcept {
     return uint64_t{kRegions} * region_slots_ * sizeof(Slot);
+  }
+
+  // At most this much of that is in memory.
+  uint64_t touched_bytes(uint64_t entries) const noexcept {
+    constexpr uint64_t kPageBytes = 4096;
+    const uint64_t near = uint64_t{kRegions} * near_slots_;
+    const uint64_t far = entries > near / 2 ? entries - near / 2 : 0;
+    return std::min(near * sizeof(Slot) + far * kPageBytes, capacity_bytes());
   }
 
   // No thread may use the table any more.
@@ -93,9 +106,10 @@ class HashedIds {
   // 0 if not found.
   uint32_t find(const HashKey& key) const noexcept {
     const Slot* const region = region_of(key);
-    for (uint32_t i = first(key);; i = next(i)) {
-      const uint32_t id = region[i].id.load(std::memory_order_acquire);
-      if (id == 0 || region[i].key == key) return id;
+    for (uint32_t probe = 0;; ++probe) {
+      const Slot& slot = region[index(key, probe)];
+      const uint32_t id = slot.id.load(std::memory_order_acquire);
+      if (id == 0 || slot.key == key) return id;
     }
   }
 
@@ -114,6 +128,8 @@ class HashedIds {
 
  private:
   static constexpr uint32_t kRegions = 16;
+  static constexpr uint32_t kMostNearSlots = 256;
+  static constexpr uint32_t kNearProbes = 4;
   // The lock is held while one record is written, but its holder may lose its processor for some
   // milliseconds on a busy machine. If it is kept from running for longer (a higher priority, a
   // debugger), we lose a name rather than block the host.
@@ -141,18 +157,19 @@ class HashedIds {
   template <typename Make>
   uint32_t add(const HashKey& key, size_t number, Make& make) noexcept {
     Slot* const region = slots_ + number * region_slots_;
-    uint32_t i = first(key);
-    while (const uint32_t id = region[i].id.load(std::memory_order_relaxed)) {
-      if (region[i].key == key) return id;
-      i = next(i);
+    uint32_t probe = 0;
+    while (const uint32_t id = region[index(key, probe)].id.load(std::memory_order_relaxed)) {
+      if (region[index(key, probe)].key == key) return id;
+      ++probe;
     }
     // A quarter of the slots stays empty, so that every probe ends.
     if (used_[number] >= region_slots_ / 4 * 3) return 0;
     const uint32_t id = make();
     if (id == 0) return 0;
     ++used_[number];
-    region[i].key = key;
-    region[i].id.store(id, std::memory_order_release);
+    Slot& slot = region[index(key, probe)];
+    slot.key = key;
+    slot.id.store(id, std::memory_order_release);
     return id;
   }
 
@@ -160,13 +177,15 @@ class HashedIds {
   const Slot* region_of(const HashKey& key) const noexcept {
     return slots_ + region_number(key) * region_slots_;
   }
-  uint32_t first(const HashKey& key) const noexcept {
-    return static_cast<uint32_t>(key.a) & (region_slots_ - 1);
+  uint32_t index(const HashKey& key, uint32_t probe) const noexcept {
+    return probe < kNearProbes
+               ? (static_cast<uint32_t>(key.b) + probe) & (near_slots_ - 1)
+               : (static_cast<uint32_t>(key.a) + probe - kNearProbes) & (region_slots_ - 1);
   }
-  uint32_t next(uint32_t i) const noexcept { return (i + 1) & (region_slots_ - 1); }
 
   Slot* slots_ = nullptr;
   uint32_t region_slots_ = 0;
+  uint32_t near_slots_ = 0;
   uint32_t used_[kRegions] = {};  // under the region's lock
   std::atomic_flag locked_[kRegions] = {};
 };
