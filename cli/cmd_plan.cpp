@@ -1,9 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <array>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <optional>
 
@@ -12,7 +11,9 @@
 #include "cli/command.h"
 #include "cli/terminal.h"
 #include "cli/unit_options.h"
+#include "collector/output_guard.h"
 #include "export/plan/plan_text.h"
+#include "proto/base/output_file.h"
 
 namespace tidemark::cli {
 
@@ -119,21 +120,12 @@ Result<PlanQuestion> question_of(const Options& options) {
   return question;
 }
 
-Status write_picture(const std::string& path, const std::string& svg) {
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  const bool written =
-      file != nullptr && std::fwrite(svg.data(), 1, svg.size(), file) == svg.size();
-  const bool closed = file != nullptr && std::fclose(file) == 0;
-  if (!written || !closed) return Error{path + ": " + std::strerror(errno)};
-  return {};
-}
-
 // A plan holds for as many steps as were recorded.
 void note_growth(const TraceModel& model, PlanReport& plan) {
   const Result<Report> report = make_report(model, {});
   if (!report) return;
   for (PlanDevice& d : plan.devices) {
-    const Finding* growth = growth_on(report->findings, d.rank, d.device);
+    const Finding* growth = growth_on(report->findings, d.rank, d.pid, d.file, d.device);
     if (growth == nullptr) continue;
     d.growth = growth->id;
     d.outcome.assumptions.push_back(
@@ -146,6 +138,12 @@ void note_growth(const TraceModel& model, PlanReport& plan) {
 int run(const Options& options) {
   const Result<PlanQuestion> question = question_of(options);
   if (!question) return fail(question.error());
+  if (!options.picture.empty()) {
+    const std::array inputs = {options.path, options.other.empty() ? options.path : options.other};
+    if (Status allowed = check_output(options.picture, inputs); !allowed) {
+      return fail(allowed.error());
+    }
+  }
   const Result<LoadedTrace> trace = load_with_progress(options.path);
   if (!trace) return fail(trace.error());
   warn_of_losses(trace->model);
@@ -160,7 +158,7 @@ int run(const Options& options) {
   if (!report) return fail(report.error());
   note_growth(trace->model, *report);
   if (!options.picture.empty()) {
-    if (const Status ok = write_picture(options.picture, plan_as_svg(*report)); !ok) {
+    if (const Status ok = write_file(options.picture, plan_as_svg(*report)); !ok) {
       return fail(ok.error());
     }
   }

@@ -1,6 +1,4 @@
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <optional>
 
@@ -12,7 +10,6 @@
 #include "export/report/report_html.h"
 #include "export/report/report_json.h"
 #include "export/report/report_text.h"
-#include "proto/base/byte_sink.h"
 #include "proto/base/output_file.h"
 #include "proto/base/units.h"
 #include "summary/job_report.h"
@@ -47,23 +44,11 @@ Result<Instant> parse_instant(const std::string& text) {
   return Instant{Instant::Kind::kTime, *ns};
 }
 
-Status write_whole_file(const std::string& path, const std::string& text) {
-  Result<OutputFile> file = OutputFile::create(path);
-  if (!file) return file.error();
-  const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
-  if (!FdSink(file->fd()).write({bytes, text.size()})) {
-    return Error{path + ": " + std::strerror(errno)};
-  }
-  return file->commit();
-}
-
 int print(const Options& options, const Report& report,
           const std::vector<CategoryCurve>& categories) {
   if (!options.html.empty()) {
     const std::string page = report_as_html(report, categories);
-    if (Status written = write_whole_file(options.html, page); !written) {
-      return fail(written.error());
-    }
+    if (Status written = write_file(options.html, page); !written) return fail(written.error());
     std::printf("%s\n", options.html.c_str());
   } else {
     const std::string text =

@@ -89,7 +89,7 @@ void note_growth(const TraceModel& model, WhatIfReport& whatif) {
   const Result<Report> report = make_report(model, {});
   if (!report) return;
   for (WhatIfDevice& d : whatif.devices) {
-    const Finding* growth = growth_on(report->findings, d.rank, d.device);
+    const Finding* growth = growth_on(report->findings, d.rank, d.pid, d.file, d.device);
     if (growth != nullptr) d.growth = growth->id;
   }
 }

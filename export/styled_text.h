@@ -81,10 +81,10 @@ class StyledLines {
     out_ += text.text();
     out_ += '\n';
   }
-  void device_title(int64_t rank, int64_t device, std::string_view card) {
+  void device_title(std::string_view process, int64_t device, std::string_view card) {
     std::string title = fmt::format("cuda:{}", device);
     if (!card.empty()) title += fmt::format("  {}", card);
-    if (rank >= 0) title = fmt::format("rank {}  ", rank) + title;
+    if (!process.empty()) title = fmt::format("{}  {}", process, title);
     line();
     line(bold(title));
   }

@@ -1,6 +1,7 @@
-// Reads any bytes as a trace or a snapshot and does with it all that the commands and the viewer
-// do: report, diff, what-if, every export, the viewer's model; traces also with an index that is
-// damaged between two loads. Live memory and time must stay proportional to the input.
+// Reads any bytes as a trace or a snapshot, also a compressed one, and does with it all that the
+// commands and the viewer do: report, diff, what-if, plan, every export, the viewer's model; traces
+// also with an index that is damaged between two loads. Live memory and time must stay proportional
+// to the input, from the first byte read.
 #include <sanitizer/allocator_interface.h>
 #include <stdlib.h>
 
@@ -18,6 +19,7 @@
 #include "analysis/plan/plan_report.h"
 #include "analysis/report/diff.h"
 #include "analysis/whatif/whatif_report.h"
+#include "collector/snapshot/snapshot_file.h"
 #include "collector/snapshot/snapshot_import.h"
 #include "export/perfetto/perfetto_export.h"
 #include "export/plan/plan_text.h"
@@ -27,7 +29,10 @@
 #include "export/report/report_text.h"
 #include "export/snapshot/snapshot_export.h"
 #include "export/tables/csv_tables.h"
+#include "export/tables/parquet_tables.h"
 #include "export/tables/sqlite_tables.h"
+#include "export/whatif/whatif_json.h"
+#include "export/whatif/whatif_text.h"
 #include "mended_trace.h"
 #include "nameless_file.h"
 #include "proto/write/trace_writer.h"
@@ -43,6 +48,8 @@ constexpr size_t kTimesInput = 4096;
 // Of the processor, so that a busy machine makes no difference.
 constexpr double kSecondsAnyway = 10;
 constexpr double kSecondsPerMiB = 20;
+// More are not looked at any further, so that a run tries many inputs.
+constexpr uint64_t kMostRows = 50'000;
 
 std::atomic<size_t> g_live{0};
 std::atomic<size_t> g_allowed{SIZE_MAX};
@@ -74,8 +81,25 @@ uint64_t hash_of(std::span<const uint8_t> bytes) {
   return hash;
 }
 
+std::string write_input(std::span<const uint8_t> bytes) {
+  std::string path = scratch() + "/in.tmk";
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
+  return path;
+}
+
+bool looks_compressed(std::span<const uint8_t> input) {
+  return input.size() > 2 && input[0] == 0x1F && input[1] == 0x8B;
+}
+
+bool is_trace(std::span<const uint8_t> input) {
+  return !looks_like_pickle(input) && !looks_compressed(input);
+}
+
 Result<TraceReader> open_input(std::span<const uint8_t> input) {
-  if (!looks_like_pickle(input)) {
+  if (looks_compressed(input)) return open_snapshot(write_input(input));
+  if (is_trace(input)) {
     std::vector<uint8_t> bytes(input.begin(), input.end());
     mend_checksums(bytes);
     return reader_of(bytes);
@@ -89,6 +113,12 @@ Result<TraceReader> open_input(std::span<const uint8_t> input) {
   return Error{"not a snapshot"};
 }
 
+uint64_t rows_of(const TraceReader& reader) {
+  uint64_t rows = 0;
+  for (const BlockRef& ref : reader.blocks()) rows += ref.rows;
+  return rows;
+}
+
 void export_all(const TraceModel& model, const TraceReader& reader, const Report& report) {
   const ExportInput input{model, {&reader, 1}, &report};
   ExportOptions options;
@@ -97,9 +127,12 @@ void export_all(const TraceModel& model, const TraceReader& reader, const Report
   (void)export_perfetto(input, options, scratch() + "/out.pftrace", {});
   (void)export_sqlite(input, options, scratch() + "/out.db", {});
   (void)export_csv(input, options, scratch() + "/csv", {});
+  (void)export_parquet(input, options, {"job"}, scratch() + "/parquet", {});
   (void)export_snapshot(input, options, scratch() + "/out.pickle", {});
   std::error_code error;
-  std::filesystem::remove_all(scratch() + "/csv", error);
+  for (const char* folder : {"/csv", "/parquet"}) {
+    std::filesystem::remove_all(scratch() + folder, error);
+  }
 }
 
 void use(const TraceReader& reader) {
@@ -118,9 +151,19 @@ void use(const TraceReader& reader) {
     (void)diff_as_text(*diff, {});
     (void)diff_as_json(*diff);
   }
+  for (const Instant::Kind kind :
+       {Instant::Kind::kOom, Instant::Kind::kEnd, Instant::Kind::kTime}) {
+    ReportOptions at;
+    at.at = {kind, (model->end_ns - model->start_ns) / 2};
+    at.card_bytes = uint64_t{1} << 30;
+    if (const Result<Report> then = make_report(*model, at)) (void)report_as_text(*then, {});
+  }
   WhatIfQuestion question;
   question.all = true;
-  (void)make_whatif_report(*model, question);
+  if (const auto answered = make_whatif_report(*model, question)) {
+    (void)whatif_as_text(*answered, false);
+    (void)whatif_as_json(*answered);
+  }
   PlanQuestion plan;
   plan.change.batch = plan.change.seq = 2;
   plan.change.optimizer = PlanOptimizer::kAdamW8bit;
@@ -167,10 +210,7 @@ void damage_files(const std::string& folder, uint64_t hash) {
 void use_with_index(std::span<const uint8_t> input) {
   std::vector<uint8_t> bytes(input.begin(), input.end());
   mend_checksums(bytes);
-  const std::string path = scratch() + "/in.tmk";
-  std::ofstream(path, std::ios::binary)
-      .write(reinterpret_cast<const char*>(bytes.data()),
-             static_cast<std::streamsize>(bytes.size()));
+  const std::string path = write_input(bytes);
   IndexOptions options;
   options.directory = scratch() + "/index";
   options.from_events = 0;
@@ -195,15 +235,15 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const auto reader = open_input({data, size});
-  if (!reader) return 0;
-  uint64_t rows = 0;
-  for (const BlockRef& ref : reader->blocks()) rows += ref.rows;
-  if (rows > 50'000) return 0;  // limits the time, not needed for safety
   g_allowed = g_live + kAnyway + kTimesInput * size;
   const std::clock_t start = std::clock();
-  use(*reader);
-  if (!looks_like_pickle({data, size})) use_with_index({data, size});
+  {
+    const auto reader = open_input({data, size});
+    if (reader && rows_of(*reader) <= kMostRows) {
+      use(*reader);
+      if (is_trace({data, size})) use_with_index({data, size});
+    }
+  }
   g_allowed = SIZE_MAX;
   const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   if (seconds > kSecondsAnyway + kSecondsPerMiB * static_cast<double>(size) / (1 << 20)) {

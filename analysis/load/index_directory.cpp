@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "analysis/load/index_stamp.h"
+#include "proto/base/file_io.h"
 
 namespace tidemark {
 
@@ -85,6 +86,17 @@ bool is_index_name(std::string_view name) {
   return name.size() == 16 && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
+// Begins as those of any version do.
+bool is_our_manifest(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return false;
+  char begin[kIndexMagic.size()];
+  const bool ours =
+      read_at(fd, 0, begin, sizeof begin) && std::string_view(begin, sizeof begin) == kIndexMagic;
+  ::close(fd);
+  return ours;
+}
+
 std::vector<Entry> entries_of(const std::string& directory) {
   std::vector<Entry> entries;
   std::error_code error;
@@ -93,8 +105,7 @@ std::vector<Entry> entries_of(const std::string& directory) {
     if (::lstat(entry.path().c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) continue;
     const std::string name = entry.path().filename().string();
     const bool unfinished = name.starts_with(kUnfinished);
-    const bool finished =
-        is_index_name(name) && fs::is_regular_file(entry.path() / kIndexManifest, error);
+    const bool finished = is_index_name(name) && is_our_manifest(entry.path() / kIndexManifest);
     if (!unfinished && !finished) continue;
     entries.push_back({entry.path().string(), info.st_mtime, bytes_in(entry.path()), unfinished});
   }

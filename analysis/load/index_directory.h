@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "analysis/load/index_options.h"
 
@@ -10,6 +11,8 @@ namespace tidemark {
 
 // The file that makes a directory an index.
 inline constexpr const char* kIndexManifest = "manifest";
+inline constexpr std::string_view kIndexMagic =
+    "TMRKIDX";  // what it begins with; the version follows
 
 // A new directory for an index under construction; empty when it cannot be created.
 std::string make_index_place(const IndexOptions& options);

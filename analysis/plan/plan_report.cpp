@@ -65,6 +65,8 @@ Result<PlanDevice> plan_device(const ProcessModel& process, const AllocationHist
   if (!same) return same.error();
   d.replayed_reserved_peak = same->likely.reserved_peak;
   d.rank = process.info.rank;
+  d.pid = process.info.pid;
+  d.file = process.file;
   d.device = history.device;
   if (const Device* card = process.device(history.device)) {
     d.card_name = process.names.string(card->name);

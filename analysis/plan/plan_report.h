@@ -35,6 +35,8 @@ struct PlanFit {
 
 struct PlanDevice {
   int64_t rank = -1;
+  uint64_t pid = 0;
+  std::string file;  // as in ProcessModel
   int64_t device = 0;
   std::string card_name;
   std::string own_conf;

@@ -1,7 +1,6 @@
 #include "analysis/report/growth_finding.h"
 
 #include <algorithm>
-#include <string_view>
 
 namespace tidemark {
 
@@ -25,9 +24,10 @@ bool tells_growth(const Finding& f) {
   return f.id == "kept_by_error" && f.severity == kError;
 }
 
-const Finding* growth_on(std::span<const Finding> findings, int64_t rank, int64_t device) {
+const Finding* growth_on(std::span<const Finding> findings, int64_t rank, uint64_t pid,
+                         std::string_view file, int64_t device) {
   const auto found = std::find_if(findings.begin(), findings.end(), [&](const Finding& f) {
-    return tells_growth(f) && f.rank == rank && f.device == device;
+    return tells_growth(f) && f.concerns(rank, pid, file) && f.device == device;
   });
   return found == findings.end() ? nullptr : &*found;
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "analysis/findings/finding.h"
 
@@ -11,7 +12,8 @@ namespace tidemark {
 
 bool tells_growth(const Finding& finding);
 
-// The first of them on a device; null: there is none.
-const Finding* growth_on(std::span<const Finding> findings, int64_t rank, int64_t device);
+// The first of them on a device of a process; null: there is none.
+const Finding* growth_on(std::span<const Finding> findings, int64_t rank, uint64_t pid,
+                         std::string_view file, int64_t device);
 
 }  // namespace tidemark

@@ -122,7 +122,8 @@ Error nothing_to_replay(const TraceModel& model, const std::optional<Error>& rea
   }
   if (reason) return Error{model.path + ": " + reason->message};
   return Error{model.path + ": no PyTorch allocator events " +
-               (chosen ? "on that rank and device" : "in this recording; a snapshot that was taken with a history has them")};
+               (chosen ? "on that rank and device"
+                       : "in this recording; a snapshot that was taken with a history has them")};
 }
 
 Result<WhatIfReport> make_whatif_report(const TraceModel& model, const WhatIfQuestion& question) {
@@ -148,6 +149,8 @@ Result<WhatIfReport> make_whatif_report(const TraceModel& model, const WhatIfQue
                        "memory ran out in the recording: its own limit counts, not that of --card");
       }
       d.rank = process.info.rank;
+      d.pid = process.info.pid;
+      d.file = process.file;
       d.device = framework.device;
       if (const Device* card = process.device(framework.device)) {
         d.card_name = process.names.string(card->name);

@@ -89,6 +89,8 @@ void write_fit(JsonWriter& json, const PlanDevice& d, const PlanFit& f) {
 void write_device(JsonWriter& json, const PlanDevice& d) {
   json.begin_object();
   json.field("rank", d.rank);
+  if (d.pid != 0) json.field("pid", d.pid);
+  if (!d.file.empty()) json.field("file", d.file);
   json.field("device", d.device);
   json.field("name", d.card_name);
   json.field("card_bytes", d.card_bytes);

@@ -28,7 +28,7 @@ class TextPlan : StyledLines {
 
  private:
   void device(const PlanDevice& d) {
-    device_title(d.rank, d.device, d.card_name);
+    device_title(process_title(report_.devices, d), d.device, d.card_name);
     line(styled("  recorded  {} reserved, {} allocated{}",
                 bold(size_text(d.recorded_reserved_peak)), size_text(d.recorded_allocated_peak),
                 failure_text(d)));

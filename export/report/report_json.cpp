@@ -27,7 +27,9 @@ void put_known(JsonWriter& json, std::string_view name, uint64_t bytes, bool kno
   known ? json.value(bytes) : json.null();
 }
 
+// A stack, and the line of it that texts name.
 void put_frames(JsonWriter& json, const std::vector<std::string>& frames) {
+  json.field("line", headline_of(frames));
   json.key("frames");
   json.begin_array();
   for (const std::string& frame : frames) json.value(frame);
@@ -128,7 +130,6 @@ void put_shares(JsonWriter& json, const DeviceReport& device) {
     json.field("count", share.count);
     json.field("category", category_name(share.category));
     if (share.before_history) json.field("before_history", true);
-    json.field("line", headline_of(share.frames));
     put_frames(json, share.frames);
     json.end_object();
   }

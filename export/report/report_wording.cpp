@@ -158,11 +158,16 @@ bool names_device(const Report& report, const Finding& finding) {
 }
 
 std::string process_text(const Report& report, int64_t rank, uint64_t pid, std::string_view file) {
+  return process_text(rank, pid, file, is_restarted(report, rank), report.ranks.size() < 2);
+}
+
+std::string process_text(int64_t rank, uint64_t pid, std::string_view file, bool is_restarted,
+                         bool is_alone) {
   if (rank >= 0) {
-    return pid != 0 && is_restarted(report, rank) ? fmt::format("rank {} (pid {})", rank, pid)
-                                                  : fmt::format("rank {}", rank);
+    return pid != 0 && is_restarted ? fmt::format("rank {} (pid {})", rank, pid)
+                                    : fmt::format("rank {}", rank);
   }
-  if (report.ranks.size() < 2) return "";
+  if (is_alone) return "";
   // Recorders put the pid into the name.
   const bool has_pid = file.find(fmt::format("-{}.", pid)) != std::string_view::npos;
   if (pid == 0 || has_pid) return std::string(file);

@@ -38,6 +38,11 @@ std::string placed_summary(const Report& report, const Finding& finding);
 // "rank 1"; if there are several processes, of one without a rank its file and pid, as far as they
 // are known: "a.pickle", "pid 4711", "pid 4711 (a.tmk)"; else empty.
 std::string process_text(const Report& report, int64_t rank, uint64_t pid, std::string_view file);
+// The same of the process of one of `devices`, which have a rank, a pid and a file each.
+template <typename Device>
+std::string process_title(const std::vector<Device>& devices, const Device& device);
+std::string process_text(int64_t rank, uint64_t pid, std::string_view file, bool is_restarted,
+                         bool is_alone);
 bool names_device(const Report& report, const Finding& finding);
 
 // Whether some ranks of the report are not described in detail.
@@ -79,5 +84,17 @@ std::string earlier_errors_text(const DeviceReport& device);
 // Pinned host memory: what the driver pinned, and what PyTorch's allocator has of it.
 bool is_worth_saying(const PinnedMemory& pinned);
 std::string pinned_text(const PinnedMemory& pinned, int64_t start_ns);
+
+template <typename Device>
+std::string process_title(const std::vector<Device>& devices, const Device& device) {
+  bool is_restarted = false;
+  bool is_alone = true;
+  for (const Device& other : devices) {
+    const bool is_same = other.pid == device.pid && other.file == device.file;
+    is_restarted |= !is_same && other.rank == device.rank;
+    is_alone &= is_same && other.rank == device.rank;
+  }
+  return process_text(device.rank, device.pid, device.file, is_restarted, is_alone);
+}
 
 }  // namespace tidemark

@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -162,20 +165,25 @@ std::string job_of(const TraceModel& model) {
   return name.stem().empty() ? "trace" : name.stem().string();
 }
 
-// Removes what an export that failed has written.
+// A new directory for an export that may fail, with all that is in it.
 class Scratch {
  public:
-  explicit Scratch(fs::path path) : path_(std::move(path)) {}
+  // Beside `target`, under a name that nothing has. Not there(): it cannot be made.
+  explicit Scratch(const fs::path& target) : name_(target.string() + ".partial-XXXXXX") {
+    there_ = ::mkdtemp(name_.data()) != nullptr;
+  }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
   ~Scratch() {
     std::error_code ignored;
-    fs::remove_all(path_, ignored);
+    if (there_) fs::remove_all(name_, ignored);
   }
-  const fs::path& path() const { return path_; }
+  bool there() const { return there_; }
+  fs::path path() const { return name_; }
 
  private:
-  fs::path path_;
+  std::string name_;
+  bool there_ = false;
 };
 
 Status check_data_set(const std::string& directory, const fs::path& job, bool append) {
@@ -213,7 +221,12 @@ Result<ExportSummary> export_parquet(const ExportInput& input, const ExportOptio
   const bool made = fs::create_directory(whole, error);
   if (error) return Error{fmt::format("{}: {}", directory, error.message())};
   // Beside the data set: no reader takes it for a part.
-  const Scratch scratch(whole.parent_path().string() + fmt::format(".partial-{}", getpid()));
+  const Scratch scratch(whole.parent_path());
+  if (!scratch.there()) {
+    const Error failed{fmt::format("{}: {}", scratch.path().string(), std::strerror(errno))};
+    if (made) fs::remove(whole, error);
+    return failed;
+  }
   ParquetSink sink(scratch.path() / name, std::move(ranks), options.max_bytes);
   Status done = dump_tables(input, options, sink, progress);
   if (done) {

@@ -38,6 +38,8 @@ int64_t difference(uint64_t from, uint64_t to) {
 void write_device(JsonWriter& json, const WhatIfDevice& d) {
   json.begin_object();
   json.field("rank", d.rank);
+  if (d.pid != 0) json.field("pid", d.pid);
+  if (!d.file.empty()) json.field("file", d.file);
   json.field("device", d.device);
   json.field("name", d.card_name);
   json.field("card_bytes", d.card_bytes);

@@ -30,7 +30,7 @@ class TextWhatIf : StyledLines {
 
  private:
   void device(const WhatIfDevice& d) {
-    device_title(d.rank, d.device, d.card_name);
+    device_title(process_title(report_.devices, d), d.device, d.card_name);
     line(styled("  peaks recorded with {}: {} reserved, {} allocated", conf_name(d.own_conf),
                 bold(size_text(d.recorded_reserved_peak)), size_text(d.recorded_allocated_peak)));
     faith(d);

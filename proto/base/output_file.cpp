@@ -10,6 +10,8 @@
 #include <random>
 #include <utility>
 
+#include "proto/base/file_io.h"
+
 namespace tidemark {
 
 namespace {
@@ -86,6 +88,13 @@ Status OutputFile::commit() {
   if (::rename(partial_.c_str(), path_.c_str()) != 0) return failure(path_);
   partial_.clear();
   return {};
+}
+
+Status write_file(const std::string& path, std::string_view text) {
+  Result<OutputFile> file = OutputFile::create(path);
+  if (!file) return file.error();
+  if (!write_all(file->fd(), text.data(), text.size())) return failure(path);
+  return file->commit();
 }
 
 }  // namespace tidemark

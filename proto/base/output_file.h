@@ -7,6 +7,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "proto/base/result.h"
 
@@ -29,5 +30,8 @@ class OutputFile {
   int fd_ = -1;
   std::string partial_;  // empty: unnamed
 };
+
+// All of a file at once.
+Status write_file(const std::string& path, std::string_view text);
 
 }  // namespace tidemark

@@ -2,6 +2,7 @@
 
     python3 several_snapshots.py TIDEMARK
 """
+import json
 import pathlib
 import sys
 import tempfile
@@ -58,6 +59,14 @@ for made in (holes("first", 10, 64), holes("last", 50, 96), holes("third", 90, 3
     check_equal(sections(made), ["cuda:0"], "the section of one file alone")
     made.rename(folder / made.name)
 check_all(folder, ".pickle")
+
+# What would be names the files as well.
+for words in (["whatif", folder], ["plan", folder, "--batch", "2x"]):
+    names = sorted(path.name for path in folder.iterdir())
+    titles = [line for line in run(*words).stdout.splitlines() if line.endswith("cuda:0")]
+    check_equal(sorted(titles), [f"{name}  cuda:0" for name in names], f"{words}: titles")
+    made = json.loads(run(*words, "--json").stdout)
+    check_equal(sorted(d.get("file") for d in made["devices"]), names, f"{words}: files")
 
 # Merged into one file.
 merged = tmp / "merged.tmk"

@@ -31,9 +31,17 @@ TEST(GrowthFinding, IsOfMemoryThatStaysFromStepToStep) {
 
 TEST(GrowthFinding, ConcernsItsDevice) {
   const std::vector<Finding> findings = {made("capacity", kError), made("creep", kError)};
-  EXPECT_EQ(growth_on(findings, 0, 0), &findings[1]);
-  EXPECT_EQ(growth_on(findings, 0, 1), nullptr);
-  EXPECT_EQ(growth_on(findings, 1, 0), nullptr);
+  EXPECT_EQ(growth_on(findings, 0, 7, "", 0), &findings[1]);
+  EXPECT_EQ(growth_on(findings, 0, 7, "", 1), nullptr);
+  EXPECT_EQ(growth_on(findings, 1, 7, "", 0), nullptr);
+}
+
+TEST(GrowthFinding, ConcernsItsFile) {
+  std::vector<Finding> findings = {made("creep", kError)};
+  findings[0].rank = -1;
+  findings[0].file = "a.pickle";
+  EXPECT_EQ(growth_on(findings, -1, 0, "a.pickle", 0), &findings[0]);
+  EXPECT_EQ(growth_on(findings, -1, 0, "b.pickle", 0), nullptr);
 }
 
 // A server without no_grad(), of whose results each refers to the graphs of those before it.

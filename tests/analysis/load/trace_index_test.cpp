@@ -355,13 +355,19 @@ TEST_F(Index, OnlyIndexesAreRemoved) {
     fs::create_directories((root / path).parent_path());
     std::ofstream(root / path) << "mine";
   };
-  const std::vector<fs::path> own = {"work/thesis.txt", "0123456789abcdef/notes.txt",
-                                     "fedcba9876543210/sub/manifest", "manifest/x", "file"};
+  const std::vector<fs::path> own = {"work/thesis.txt",
+                                     "0123456789abcdef/notes.txt",
+                                     "fedcba9876543210/sub/manifest",
+                                     "00112233445566ff/manifest",
+                                     "00112233445566ff/1.0.csv",
+                                     "manifest/x",
+                                     "file"};
   for (const fs::path& path : own) put(path);
   load(write_trace(39), options_);
   // Also inside an index that goes.
   for (const fs::directory_entry& entry : fs::directory_iterator(root)) {
-    if (fs::exists(entry.path() / "manifest") && !fs::exists(entry.path() / "manifest/x")) {
+    if (fs::exists(entry.path() / "manifest") && !fs::exists(entry.path() / "manifest/x") &&
+        !fs::exists(entry.path() / "1.0.csv")) {
       std::ofstream(entry.path() / "notes.txt") << "mine";
     }
   }
