@@ -217,6 +217,30 @@ class PlannedSizes {
         cast_[i] = cast_[i] || full_sizes_.contains(2 * p_.bytes(i));
       }
     }
+    keep_casts();
+  }
+
+  // Without autocast, what a copy was made from is what the graph keeps: of the copies that outlive
+  // it, the last one stands for it.
+  void keep_casts() {
+    const AllocationColumns& all = p_.model().allocations;
+    std::map<uint64_t, uint32_t> latest;   // by size
+    std::map<uint32_t, uint32_t> longest;  // copy of a result
+    for (uint32_t i = 0; i < p_.rows(); ++i) {
+      if (p_.role(i) != StackRole::kForward || p_.is_weight_copy(i)) continue;
+      if (cast_[i] && !p_.names_operations() && is_cast_of_weight(i)) continue;
+      if (!cast_[i]) {
+        latest[p_.bytes(i)] = i;
+        continue;
+      }
+      const auto source = latest.find(2 * p_.bytes(i));
+      if (source == latest.end()) continue;
+      const uint32_t end = all.release(source->second);
+      if (end < all.birth(i) || end >= all.release(i)) continue;
+      const auto [it, fresh] = longest.try_emplace(source->second, i);
+      if (!fresh && all.release(it->second) < all.release(i)) it->second = i;
+    }
+    for (const auto& [source, copy] : longest) cast_[copy] = false;
   }
 
   // Operations that autocast runs in 16 bits, and those that follow the type of their input.

@@ -8,6 +8,7 @@
 
 #include "analysis/insight/card/ledger.h"
 #include "analysis/insight/module_shares.h"
+#include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
 #include "export/perfetto/heap.h"
 #include "export/perfetto/slices.h"
@@ -188,14 +189,15 @@ void write_findings(PerfettoTracks& tracks, PerfettoNames& names, const ExportPr
   if (findings.empty()) return;
   const uint64_t track = tracks.add(tracks.process_track(), "findings", PerfettoTracks::kFindings);
   for (const Finding* finding : findings) {
-    const int64_t time_ns = std::clamp(time_of(*finding, *process.model, end_ns), range.begin_ns,
-                                       range.end_ns);
+    const int64_t time_ns =
+        std::clamp(time_of(*finding, *process.model, end_ns), range.begin_ns, range.end_ns);
     pb::TrackEvent& event = begin_instant(names, time_ns, track, finding->id, "finding");
     PerfettoArgs args(names, event);
     args.text("severity", finding->severity);
     args.text("summary", finding->summary);
     args.signed_number("device", finding->device);
     for (const auto& [key, value] : finding->evidence) args.number(key, value);
+    if (!finding->frames.empty()) args.text("line", headline_of(finding->frames));
     args.lines("stack", finding->frames);
     if (!finding->advice.empty()) {
       pb::DebugAnnotation* list = args.list("advice");

@@ -41,7 +41,6 @@ def commands():
     yield "merge", "run.tmk", ["merge", "{in}", "-o"]
     yield "merge", "job", ["merge", "{in}", "-o"]
     yield "plan --picture", "run.svg", ["plan", "{in}", "--batch", "2x", "--picture"]
-    yield "plan --picture", "run.svg", ["plan", "{in}", "{in}", "--batch", "2x", "--picture"]
     if VIEWER:
         for source in ("run.tmk", "job"):
             yield "view --screenshot", source, ["view", "{in}", "--screenshot"]
@@ -158,7 +157,8 @@ TRIED = {"export": ["-o"], "report": ["--html"], "import": ["-o"], "merge": ["-o
 for command in re.findall(r"^  ([a-z]+) ", run("--help").stdout, re.M):
     if command in ("run", "attach", "snapshot", "bridge"):
         continue  # these read no trace
-    found = re.findall(r"^  (-o|--[a-z-]+)[ ,].*(?:to write|write (?:a|one) )", run(command, "--help").stdout, re.M)
+    options = re.split(r"\n  (?=-)", run(command, "--help").stdout)[1:]
+    found = [text.split(",")[0].split()[0] for text in options if re.search(r"TEXT[^.]*\bwrite\b", text)]
     check_equal(found, TRIED.get(command, []), f"output options of {command}")
 
 if VIEWER:

@@ -4,12 +4,13 @@
 """
 import json
 import pathlib
+import shutil
 import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from growing_inputs import BASE, MiB, event, snapshot  # noqa: E402
-from harness import check, check_equal, finish, report, run  # noqa: E402
+from harness import SNAPSHOTS, check, check_equal, finish, report, run  # noqa: E402
 
 tmp = pathlib.Path(tempfile.mkdtemp())
 
@@ -61,10 +62,15 @@ for made in (holes("first", 10, 64), holes("last", 50, 96), holes("third", 90, 3
 check_all(folder, ".pickle")
 
 # What would be names the files as well.
-for words in (["whatif", folder], ["plan", folder, "--batch", "2x"]):
-    names = sorted(path.name for path in folder.iterdir())
-    titles = [line for line in run(*words).stdout.splitlines() if line.endswith("cuda:0")]
-    check_equal(sorted(titles), [f"{name}  cuda:0" for name in names], f"{words}: titles")
+trained = tmp / "trained"
+trained.mkdir()
+for name in ("one.pickle.gz", "two.pickle.gz"):
+    shutil.copy(SNAPSHOTS / "default.pickle.gz", trained / name)
+for words in (["whatif", folder, "--all"], ["plan", trained, "--batch", "2x"]):
+    names = sorted(path.name for path in words[1].iterdir())
+    titles = [line.split("  ")[:2] for line in run(*words).stdout.splitlines()
+              if "  cuda:0" in line and not line.startswith(" ")]
+    check_equal(sorted(titles), [[name, "cuda:0"] for name in names], f"{words}: titles")
     made = json.loads(run(*words, "--json").stdout)
     check_equal(sorted(d.get("file") for d in made["devices"]), names, f"{words}: files")
 

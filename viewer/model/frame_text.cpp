@@ -15,11 +15,13 @@ const std::string& FrameText::kernel(uint32_t name) const {
   return it->second;
 }
 
-std::string lower_case(std::string_view text) {
-  std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  return lower;
+std::string folded(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == ' ' && out.ends_with(' ')) continue;
+    out += c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  }
+  return out;
 }
 
 bool FrameText::is_own_code(uint32_t frame) const {
@@ -98,7 +100,7 @@ const std::string& FrameText::searchable(uint32_t stack) const {
   const auto [it, fresh] = kept_->searchable.try_emplace(stack);
   if (!fresh) return it->second;
   for (const uint32_t f : names_->frames_of(stack)) {
-    it->second += lower_case(names_->frame_text(f));
+    it->second += folded(names_->frame_text(f));
     it->second += '\n';
   }
   return it->second;

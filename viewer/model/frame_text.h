@@ -37,7 +37,7 @@ class FrameText {
   const std::string& headline(uint32_t stack) const;
   std::string_view headline(uint32_t stack, bool before_recording) const;
   // Whether any frame of the stack contains the text, ignoring case. An empty text matches all.
-  bool matches(uint32_t stack, std::string_view lower_case) const;
+  bool matches(uint32_t stack, std::string_view wanted) const;
 
   // The short name of a kernel (a string).
   const std::string& kernel(uint32_t name) const;
@@ -68,7 +68,8 @@ class FrameText {
   std::unique_ptr<Kept> kept_;
 };
 
-std::string lower_case(std::string_view text);
+// In lower case, and with one space where more are drawn: what searches compare.
+std::string folded(std::string_view text);
 
 // A frame of the allocator or of the unwinder, which every stack begins with.
 bool is_allocator_frame(const std::string& line);

@@ -49,6 +49,10 @@ TEST_F(Text, NumbersAreNotBrokenAcrossLines) {
   });
 }
 
+TEST_F(Text, SearchesFindWhatIsDrawn) {
+  EXPECT_EQ(folded("Keep  train.py:40   in Linear.forward"), "keep train.py:40 in linear.forward");
+}
+
 TEST_F(Text, LongWordsAreBrokenAtTheirSigns) {
   within_frame([&] {
     const float width = width_of("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:T");

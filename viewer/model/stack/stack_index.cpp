@@ -320,12 +320,12 @@ std::string StackIndex::title_of(uint32_t group) const {
   return are_categories ? category_text(*model, *lane, kCategoryOrder[group]) : names[group];
 }
 
-std::vector<bool> StackIndex::kinds_with(const std::string& lower_case) const {
+std::vector<bool> StackIndex::kinds_with(const std::string& wanted) const {
   const auto& kinds = memory().allocations.kinds();
   std::vector<bool> found(kinds.size(), true);
-  if (lower_case.empty()) return found;
+  if (wanted.empty()) return found;
   const FrameText text(model->process_of(*lane).names, model->text_of(*lane).no_stack());
-  for (size_t k = 0; k < kinds.size(); ++k) found[k] = text.matches(kinds[k].stack, lower_case);
+  for (size_t k = 0; k < kinds.size(); ++k) found[k] = text.matches(kinds[k].stack, wanted);
   return found;
 }
 

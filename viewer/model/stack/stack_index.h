@@ -49,7 +49,7 @@ struct StackIndex {
   // The name of a group; for the drawing thread only.
   std::string title_of(uint32_t group) const;
   // By kind of block: whether its stack contains the text (in lower case).
-  std::vector<bool> kinds_with(const std::string& lower_case) const;
+  std::vector<bool> kinds_with(const std::string& wanted) const;
 };
 
 // Keeps the last few. Any thread may use it.

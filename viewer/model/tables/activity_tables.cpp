@@ -40,11 +40,11 @@ std::vector<KernelRow> kernel_rows(const Model& model, uint32_t process, int64_t
                 row.total_ns += length;
                 ++row.count;
               });
-  const std::string wanted = lower_case(filter);
+  const std::string wanted = folded(filter);
   const Dictionary& names = model.trace.processes[process].names;
   std::vector<KernelRow> rows;
   for (const auto& [name, row] : sums) {
-    if (lower_case(names.string(name)).find(wanted) != std::string::npos) rows.push_back(row);
+    if (folded(names.string(name)).find(wanted) != std::string::npos) rows.push_back(row);
   }
   // The map has no defined order.
   std::sort(rows.begin(), rows.end(),
@@ -73,7 +73,7 @@ std::vector<KernelRow> kernel_rows(const Model& model, uint32_t process, int64_t
 std::vector<CollectiveRow> collective_rows(const Model& model, uint32_t process, int64_t begin_ns,
                                            int64_t end_ns, const std::string& filter, SortBy sort) {
   const ProcessModel& p = model.trace.processes[process];
-  const std::string wanted = lower_case(filter);
+  const std::string wanted = folded(filter);
   const int64_t end = model.trace.end_ns;
   std::vector<CollectiveRow> rows;
   for_each_in(model, process, ActivityKind::kCollectives, begin_ns, end_ns,
@@ -85,7 +85,7 @@ std::vector<CollectiveRow> collective_rows(const Model& model, uint32_t process,
                   const bool together = op.group != 0 && op.group == p.nccl[first].group &&
                                         time_of(op, end).begin_ns == spans.begin_ns(ref.index);
                   if (i != first && !together) break;
-                  const std::string name = lower_case(p.names.string(p.nccl[i].function));
+                  const std::string name = folded(p.names.string(p.nccl[i].function));
                   if (name.find(wanted) != std::string::npos) rows.push_back({ref, i});
                 }
               });

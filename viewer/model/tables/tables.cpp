@@ -59,7 +59,7 @@ std::vector<uint32_t> allocation_rows(const TableSource& source,
                                       const std::vector<uint32_t>& blocks,
                                       const std::string& filter, SortBy sort) {
   const auto& all = source.memory.allocations;
-  const std::string wanted = lower_case(filter);
+  const std::string wanted = folded(filter);
   std::vector<uint32_t> rows;
   std::copy_if(blocks.begin(), blocks.end(), std::back_inserter(rows),
                [&](uint32_t i) { return matches(source, i, wanted); });
@@ -89,7 +89,7 @@ std::vector<uint32_t> allocation_rows(const TableSource& source,
 }
 
 std::vector<StackRow> stack_rows(const TableSource& source, const std::string& filter) {
-  const std::string wanted = lower_case(filter);
+  const std::string wanted = folded(filter);
   LiveSums sums = sums_of_live(source.memory, source.text.names(), source.state);
   std::erase_if(sums.stacks, [&](const StackRow& row) {
     if (source.text.matches(row.stack, wanted)) return false;
@@ -102,7 +102,7 @@ std::vector<StackRow> stack_rows(const TableSource& source, const std::string& f
 std::vector<ModuleRow> module_rows(const ProcessModel& process, const AllocationHistory& memory,
                                    const MemoryState& state, const std::string& filter) {
   std::vector<ModuleRow> rows = layers_of(shares_by_module(process, memory, state, {}), process);
-  const std::string wanted = lower_case(filter);
+  const std::string wanted = folded(filter);
   if (wanted.empty()) return rows;
   std::vector<ModuleRow> left;
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -110,7 +110,7 @@ std::vector<ModuleRow> module_rows(const ProcessModel& process, const Allocation
     const bool found = std::any_of(rows.begin() + static_cast<std::ptrdiff_t>(i),
                                    rows.begin() + static_cast<std::ptrdiff_t>(rows[i].end),
                                    [&](const ModuleRow& row) {
-                                     return lower_case(row.path).find(wanted) != std::string::npos;
+                                     return folded(row.path).find(wanted) != std::string::npos;
                                    });
     if (found) left.push_back(rows[i]);
   }

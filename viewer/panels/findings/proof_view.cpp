@@ -150,7 +150,7 @@ void ProofView::draw_stack(const Model& model, const Finding& finding, const Fin
   wish.top_bytes = kAbove;
   wish.dark = theme().dark;
   const std::string line = wish.by == StackBy::kLine ? headline_of(finding.frames) : "";
-  wish.search = lower_case(line);
+  wish.search = folded(line);
   stack_.update(wish, patient);
   stack_.draw(area);
   if (line.empty()) return;

@@ -132,14 +132,14 @@ void FlamePanel::search(const Model& model, const Selection& selection) {
   searched_ = selection.highlights.search;
   matches_ = {};
   if (searched_.empty()) return;
-  const std::string wanted = lower_case(searched_);
+  const std::string wanted = folded(searched_);
   const size_t count = tree_.nodes.size();
   matches_.here.resize(count);
   matches_.inside.resize(count);
   std::vector<bool> below(count);  // at or below a match: its bytes are already counted
   for (size_t i = 0; i < count; ++i) {
     const FlameNode& node = tree_.nodes[i];
-    const std::string name = lower_case(name_of(model, selection, node));
+    const std::string name = folded(name_of(model, selection, node));
     matches_.here[i] = i != 0 && name.find(wanted) != std::string::npos;
     const bool counted_above = i != 0 && below[node.parent];
     if (matches_.here[i] && !counted_above) matches_.bytes += node.bytes;

@@ -253,7 +253,7 @@ void MapRows::draw_cell(const Model& model, Selection& selection, const Moment& 
       cell.kind == CellKind::kBlock && moment.state.is_pending(*lane.memory, cell.allocation);
   const Rgb colour = pending ? theme().pending
                              : block_colour(model, selection.colouring.by, selection.cursor, block);
-  const std::string wanted = lower_case(selection.highlights.search);
+  const std::string wanted = folded(selection.highlights.search);
   const bool found = model.text_of(lane).matches(block.stack, wanted);
   const double full = cell.size_bytes == 0 ? 1
                                            : static_cast<double>(cell.used_bytes) /

@@ -158,7 +158,7 @@ StackWish StackPanel::wish_of(const Plot& plot, const Selection& selection, ImVe
   wish.zoom = zoom_;
   wish.bottom_share = bottom_share_;
   wish.colour_by = by_ == StackBy::kBlock ? selection.colouring.by : ColourBy::kCategory;
-  wish.search = lower_case(selection.highlights.search);
+  wish.search = folded(selection.highlights.search);
   wish.dark = theme().dark;
   return wish;
 }

@@ -96,7 +96,7 @@ bool TablesPanel::busy() const {
 
 std::vector<std::string> TablesPanel::ways() {
   std::vector<std::string> words;
-  for (const char* title : kTabs) words.push_back(lower_case(title));
+  for (const char* title : kTabs) words.push_back(folded(title));
   words.emplace_back(kLastingWay);
   return words;
 }
@@ -108,7 +108,7 @@ bool TablesPanel::show_as(std::string_view name) {
     return true;
   }
   for (const char* title : kTabs) {
-    if (lower_case(title) != name) continue;
+    if (folded(title) != name) continue;
     wanted_ = title;
     return true;
   }

@@ -103,7 +103,7 @@ void draw_cell(const Model& model, const Highlights& highlights, const ActivityR
     return;
   }
   const bool found =
-      wanted.empty() || lower_case(name_of(model, ref)).find(wanted) != std::string::npos;
+      wanted.empty() || folded(name_of(model, ref)).find(wanted) != std::string::npos;
   const Rgb colour = colour_of(model, ref);
   if (never_ran(model, ref)) {
     draw.AddRectFilled(a, b, paint(theme().bad, 60));
@@ -199,7 +199,7 @@ std::optional<ActivityRef> draw_activity(const Model& model, const Highlights& h
   const bool many_devices =
       std::any_of(activity.rows.begin(), activity.rows.end(),
                   [&](const ActivityRow& r) { return r.device != activity.rows.front().device; });
-  const std::string wanted = lower_case(highlights.search);
+  const std::string wanted = folded(highlights.search);
   const TimeWindow window{model.trace.start_ns, area.view.begin, area.view.end};
   const ImVec2 mouse = ImGui::GetMousePos();
   const auto columns = std::max(2U, static_cast<uint32_t>(area.max.x - area.min.x));

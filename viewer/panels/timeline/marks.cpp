@@ -50,7 +50,7 @@ const MarkRange* draw_marks(const Model& model, const std::string& search, uint3
   const MarkRange* hovered = nullptr;
   const MarkLanes& marks = model.marks[process];
   ImDrawList& draw = *ImGui::GetWindowDrawList();
-  const std::string wanted = lower_case(search);
+  const std::string wanted = folded(search);
   const int64_t start = model.trace.start_ns;
   const Dictionary& names = model.trace.processes[process].names;
   static constexpr std::string_view kName = "ranges";
@@ -71,7 +71,7 @@ const MarkRange* draw_marks(const Model& model, const std::string& search, uint3
       if (left > area.max.x) break;
       const float right = std::max(area.x(static_cast<double>(it->end_ns - start)), left + px(2));
       const std::string_view name = names.string(it->name);
-      const bool found = !wanted.empty() && lower_case(name).find(wanted) != std::string::npos;
+      const bool found = !wanted.empty() && folded(name).find(wanted) != std::string::npos;
       const Rgb colour = stack_colour(it->name + 1);
       const ImVec2 a(std::max(left, area.min.x - 2), top);
       const ImVec2 b(std::min(right, area.max.x + 2), bottom);

@@ -376,7 +376,7 @@ void TimelinePanel::draw_stack(const Model& model, const Selection& selection, u
   wish.width_px = static_cast<int>(area.max.x - area.min.x);
   wish.height_px = static_cast<int>(area.max.y - area.min.y);
   wish.top_bytes = top_bytes > 0 ? top_bytes : lane_top(model, lane, options, overlay, plot);
-  wish.search = lower_case(selection.highlights.search);
+  wish.search = folded(selection.highlights.search);
   wish.dark = theme().dark;
   stack_->update(wish, patient);
   stack_->draw(area);
