@@ -241,7 +241,9 @@ Status check_complete(const Report& report, const Options& options) {
   for (const RankReport& rank : report.ranks) {
     for (const DeviceReport& d : rank.devices) {
       if (!d.state_only) continue;
-      return Error{report.path +
+      const std::string file =
+          rank.file.empty() ? report.path : fmt::format("{}: {}", report.path, rank.file);
+      return Error{file +
                    ": has no history, so its peak is not known; --allow-losses checks the state "
                    "when the snapshot was taken"};
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -108,6 +109,7 @@ void join_moved(Group& group) {
 enum class Likeness {
   kAllFrames,     // functions and files of all frames
   kPythonFrames,  // of Python's frames, and the operation: the native frames between may differ
+  kCommonFiles,   // of Python's frames in files that both runs have: another program calls them
   kFunctions,     // the user's line, what it calls and its callers, which may be in other files
 };
 
@@ -115,14 +117,24 @@ using FileNames = std::map<std::string, std::string, std::less<>>;  // before ->
 
 class KeyMaker {
  public:
-  explicit KeyMaker(const std::vector<RenamedFile>& renamed) {
-    for (const RenamedFile& file : renamed) names_[file.before] = file.after;
+  KeyMaker(const std::vector<RenamedFile>& renamed, const FileFunctions& before,
+           const FileFunctions& after) {
+    for (const RenamedFile& file : renamed) {
+      names_[file.before] = file.after;
+      common_.insert({file.before, file.after});
+    }
+    for (const auto& [file, functions] : before) {
+      if (after.contains(file)) common_.emplace(file);
+    }
   }
 
   std::pair<std::string, Lines> key(const Frames& frames, bool after, Likeness likeness) const {
     std::pair<std::string, Lines> key;
     // Without a line of Python, only the same frames are alike.
     if (std::none_of(frames.begin(), frames.end(), is_python_line)) {
+      likeness = Likeness::kAllFrames;
+    }
+    if (likeness == Likeness::kCommonFiles && !is_common(headline_of(frames))) {
       likeness = Likeness::kAllFrames;
     }
     if (likeness == Likeness::kFunctions) {
@@ -132,7 +144,10 @@ class KeyMaker {
       }
     } else {
       for (const std::string& frame : frames) {
-        if (likeness == Likeness::kAllFrames || is_python_line(frame)) add(frame, after, key);
+        const bool counts =
+            likeness == Likeness::kAllFrames ||
+            (is_python_line(frame) && (likeness != Likeness::kCommonFiles || is_common(frame)));
+        if (counts) add(frame, after, key);
       }
     }
     if (likeness != Likeness::kAllFrames) key.first += without_line(inner_line_of(frames)).first;
@@ -140,6 +155,10 @@ class KeyMaker {
   }
 
  private:
+  bool is_common(std::string_view frame) const {
+    return common_.contains(function_and_file(frame).second);
+  }
+
   void add(std::string_view frame, bool after, std::pair<std::string, Lines>& key) const {
     const auto [text, line] = without_line(frame);
     const std::string_view file = function_and_file(frame).second;
@@ -154,6 +173,7 @@ class KeyMaker {
   }
 
   FileNames names_;
+  std::set<std::string, std::less<>> common_;
 };
 
 // The stacks of both runs, paired by one likeness after the other.
@@ -168,13 +188,20 @@ class Pairing {
     for (const Sums& s : done_) {
       if (s.in_both()) settle(s, likeness, groups, moved);
     }
-    for (const Sums& s : open_) place(s, likeness, groups, moved);
+    Parts parts;
+    for (const Sums& s : open_) place(s, likeness, groups, moved, parts);
     open_.clear();
     for (auto& [key, group] : groups) {
       join_moved(group);
       for (const auto& [lines, sums] : group) {
-        if (sums.before_frames == nullptr && sums.after_frames == nullptr) continue;
-        (sums.stays() ? done_ : open_).push_back(sums);
+        if (sums.in_both()) {
+          done_.push_back(sums);
+          continue;
+        }
+        // Nothing is like them, so they stay apart.
+        std::vector<Sums>& left = parts[{key, lines}];
+        std::vector<Sums>& to = sums.settled ? done_ : open_;
+        to.insert(to.end(), left.begin(), left.end());
       }
     }
   }
@@ -186,6 +213,7 @@ class Pairing {
 
  private:
   using Moves = std::map<std::pair<std::string, Lines>, Lines>;
+  using Parts = std::map<std::pair<std::string, Lines>, std::vector<Sums>>;
 
   bool has_open(const Frames* Sums::*frames) const {
     return std::any_of(open_.begin(), open_.end(),
@@ -201,11 +229,12 @@ class Pairing {
   }
 
   void place(const Sums& s, Likeness likeness, std::map<std::string, Group>& groups,
-             const Moves& moved) const {
+             const Moves& moved, Parts& parts) const {
     const bool after = s.after_frames != nullptr;
     auto key = keys_.key(after ? *s.after_frames : *s.before_frames, after, likeness);
     if (const auto to = moved.find(key); !after && to != moved.end()) key.second = to->second;
     groups[key.first][key.second].add(s);
+    parts[std::move(key)].push_back(s);
   }
 
   const KeyMaker& keys_;
@@ -215,16 +244,20 @@ class Pairing {
 
 }  // namespace
 
-std::vector<RenamedFile> StackPairs::renamed() const {
-  FileFunctions before;
-  FileFunctions after;
+FileFunctions StackPairs::files(bool after) const {
+  FileFunctions files;
   for (const Entry& entry : entries_) {
+    if (entry.after != after) continue;
     for (const std::string& frame : entry.frames) {
       const auto [function, file] = function_and_file(frame);
-      if (!file.empty()) (entry.after ? after : before)[file].insert(function);
+      if (!file.empty()) files[file].insert(function);
     }
   }
-  return renamed_files(before, after);
+  return files;
+}
+
+std::vector<RenamedFile> StackPairs::renamed() const {
+  return renamed_files(files(false), files(true));
 }
 
 std::vector<PairedStack> StackPairs::pair() const {
@@ -234,10 +267,12 @@ std::vector<PairedStack> StackPairs::pair() const {
     (entry.after ? sums.after : sums.before) = entry.bytes;
     (entry.after ? sums.after_frames : sums.before_frames) = &entry.frames;
   }
-  const KeyMaker keys(renamed());
+  const FileFunctions before = files(false);
+  const FileFunctions after = files(true);
+  const KeyMaker keys(renamed_files(before, after), before, after);
   Pairing pairing(keys, std::move(stacks));
-  for (const Likeness likeness :
-       {Likeness::kAllFrames, Likeness::kPythonFrames, Likeness::kFunctions}) {
+  for (const Likeness likeness : {Likeness::kAllFrames, Likeness::kPythonFrames,
+                                  Likeness::kCommonFiles, Likeness::kFunctions}) {
     pairing.pair_by(likeness);
   }
   std::vector<PairedStack> pairs;

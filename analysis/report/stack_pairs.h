@@ -2,9 +2,10 @@
 // frame and, where several stacks have the same, by the nearest lines, without passing a line that
 // both have. So an edit that moves lines changes nothing else, nor does a copy of the program under
 // another name. What is then left of both runs is paired in the same way by the frames of Python
-// and the operation, and at last by the user's line and the functions around it: another build of
-// PyTorch or autocast puts other native frames in between, and a caller may be in another file, as
-// the cells of a notebook are.
+// and the operation, then by those in files that both have, and at last by the user's line and the
+// functions around it: another build of PyTorch or autocast puts other native frames in between,
+// another program calls the model, and a caller may be in another file, as the cells of a notebook
+// are.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +39,8 @@ class StackPairs {
   std::vector<PairedStack> pair() const;
 
  private:
+  FileFunctions files(bool after) const;
+
   struct Entry {
     std::vector<std::string> frames;
     uint64_t bytes = 0;

@@ -53,6 +53,9 @@ struct Prediction {
   // reserves then, so that this limit is enough. 0: it runs out with both.
   uint64_t fits_below = 0;
   uint64_t events = 0;
+  // It has a setting that torch knows from this version on, and the recording may be of an older
+  // one; empty: it has none.
+  std::string needs_torch;
 };
 
 // The recording replayed under its own settings.

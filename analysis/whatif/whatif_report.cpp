@@ -45,14 +45,16 @@ void note_settings(const Candidate& c, const WhatIf& whatif, std::vector<std::st
         "{}: has an effect only with a memory fraction below 1; add per_process_memory_fraction:F",
         c.conf));
   }
-  const bool sizes_segments = c.settings.large_segment_bytes != kLargeSegmentBytes;
-  if (sizes_segments && (!whatif.knows_version() || !whatif.own().version.at_least(11))) {
-    notes.push_back(
-        fmt::format("{}: only torch 2.11 and later know large_segment_size_mb", c.conf));
-  }
   for (const std::string& key : c.settings.ignored) {
     notes.push_back(fmt::format("{} does not change how device memory is allocated", key));
   }
+}
+
+std::string needed_torch(const AllocatorSettings& settings, const WhatIf& whatif) {
+  constexpr TorchVersion kSizesSegments{2, 11};
+  const bool sizes_segments = settings.large_segment_bytes != kLargeSegmentBytes;
+  const bool knows = whatif.knows_version() && whatif.own().version.at_least(kSizesSegments.minor);
+  return sizes_segments && !knows ? kSizesSegments.text() : "";
 }
 
 // What a run reserves until it dies says nothing about one that lives: the later it dies, the
@@ -102,6 +104,7 @@ WhatIfDevice answer(const WhatIf& whatif, std::vector<Candidate> candidates, boo
   for (const Candidate& c : candidates) note_settings(c, whatif, d.notes);
   for (const Candidate& c : candidates) {
     d.predictions.push_back(whatif.predict(c.settings, c.conf));
+    d.predictions.back().needs_torch = needed_torch(c.settings, whatif);
   }
   note_guessed_limit(whatif, d);
   if (all) {

@@ -455,7 +455,7 @@ class TextReport : StyledLines {
   }
 
   static std::string category_text(const CategoryShare& c) {
-    return fmt::format("{}{}", category_name(c.category), c.is_unsure() ? ", probably" : "");
+    return fmt::format("{}{}", category_name(c.category), c.doubt());
   }
 
   void share(const DeviceReport& d, size_t index, size_t shown) {
@@ -471,6 +471,8 @@ class TextReport : StyledLines {
       add(fmt::format("{}{}", s.category_bytes < s.bytes ? "mostly " : "",
                       category_name(s.category)));
     }
+    const bool unknown = s.frames.empty() && (d.state_only || !s.before_history);
+    if (unknown && 2 * s.bytes > d.at_totals.allocated) sizes(d);
     const std::string inner = inner_line_of(s.frames);
     if (inner != headline(d, s) && !inner.empty()) add("in " + inner);
     if (!more.empty()) line(dim(fmt::format("{:>38}{}", "", clipped(more, 38))));
@@ -483,6 +485,19 @@ class TextReport : StyledLines {
       if (!caller.empty())
         line(dim(fmt::format("{:>38}{}", "", clipped("called by " + caller, 38))));
       break;
+    }
+  }
+
+  // Of blocks without a stack, little else is known.
+  void sizes(const DeviceReport& d) {
+    constexpr size_t kShown = 4;
+    std::vector<SizeShare> shares = d.sizes;
+    std::sort(shares.begin(), shares.end(),
+              [](const SizeShare& a, const SizeShare& b) { return a.bytes > b.bytes; });
+    shares.resize(std::min(shares.size(), kShown));
+    for (const SizeShare& s : shares) {
+      line(dim(fmt::format("{:>38}{} in {} of {} on average", "", size_text(s.bytes),
+                           counted(s.count, "block"), size_text(s.bytes / s.count))));
     }
   }
 

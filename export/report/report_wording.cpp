@@ -256,7 +256,11 @@ std::string no_findings_text(const Report& report) {
   if (states || (report.events == 0 && empty)) {
     const bool any = !all_devices([](const DeviceReport&) { return false; });
     if (report.damage.any()) return "No memory event could be read: problems cannot be detected.";
-    if (states && any) return "Only the state at one moment is known: problems cannot be detected.";
+    if (states && any) {
+      return "Only the state at one moment is known: problems cannot be detected. A history tells "
+             "them: tidemark run, or torch.cuda.memory._record_memory_history() before the program "
+             "allocates.";
+    }
     return "Nothing was recorded: the trace has no memory events.";
   }
   return loss_lines(report).empty() ? "No problems found."

@@ -15,7 +15,7 @@ namespace tidemark {
 namespace {
 
 constexpr uint32_t kApplicationId = 0x544d4b31;  // "TMK1"
-constexpr uint32_t kSchemaVersion = 7;
+constexpr uint32_t kSchemaVersion = 8;
 
 class SqliteSink final : public TableSink {
  public:

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "analysis/insight/outside_history.h"
+#include "analysis/names/stack_lines.h"
 #include "analysis/report/report.h"
 #include "analysis/steps/steps.h"
 #include "analysis/wording.h"
@@ -439,11 +440,12 @@ class TableDump {
   void dump_stacks() {
     begin("stacks");
     for_each_used_stack([&](size_t i, uint32_t stack, const std::vector<uint32_t>& frames) {
-      const std::string text = stack_lines(processes_[i].model->names, stack);
+      const Dictionary& names = processes_[i].model->names;
       sink_.integer(stacks_[i]->base() + stack);
       sink_.integer(processes_[i].number);
       sink_.number(frames.size());
-      sink_.text(text);
+      sink_.text(stack_lines(names, stack));
+      sink_.text(headline_of(names.stack_text(stack)));
       sink_.end_row();
     });
     begin("stack_frames");

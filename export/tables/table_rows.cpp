@@ -54,7 +54,7 @@ std::vector<TableSpec> memory_tables() {
         i("allocated_bytes"), i("reserved_bytes"), i("device_free_bytes"), i("event"),
         i("stack_id")},
        {}},
-      {"stacks", {i("stack_id"), i("rank_id"), i("depth"), t("text")}, {}, true},
+      {"stacks", {i("stack_id"), i("rank_id"), i("depth"), t("text"), t("line")}, {}, true},
       {"stack_frames",
        {i("stack_id"), i("position"), i("frame_id")},
        {{"stack_id", true}, {"frame_id"}}},

@@ -95,7 +95,8 @@ Peaks peaks_of(const AllocationHistory& model, const DeviceReport& told) {
           model.reserved_peak,   told.driver_peak,     told.device_used_peak};
 }
 
-// Where a kept window begins, and the peaks of the whole run: of a window the others are lower.
+// Where a kept window begins, and the peaks of the whole run: of a window the others are lower, and
+// of a history that began late nobody knows what PyTorch had before.
 void put_run(TableSink& sink, const DeviceReport& told, bool driver_known) {
   const WholeRun& run = told.run;
   run.is_window() ? sink.integer(run.kept_from_ns) : sink.null();
@@ -103,8 +104,8 @@ void put_run(TableSink& sink, const DeviceReport& told, bool driver_known) {
     const bool unknown = !known || (run.is_window() && run.empty());
     unknown ? sink.null() : sink.number(std::max(of_run.bytes, recorded.bytes));
   };
-  put(run.allocated_peak, told.allocated_peak);
-  put(run.reserved_peak, told.reserved_peak);
+  put(run.allocated_peak, told.allocated_peak, !told.began_late);
+  put(run.reserved_peak, told.reserved_peak, !told.began_late);
   put(run.driver_peak, told.driver_peak, driver_known);
   put(run.device_used_peak, told.device_used_peak);
 }

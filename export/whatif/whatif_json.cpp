@@ -29,6 +29,7 @@ void write_outcome(JsonWriter& json, const Prediction& p) {
     if (p.fits_below != 0) json.field("fits_below_bytes", p.fits_below);
   }
   json.field("failures_avoided", p.failures_avoided);
+  if (!p.needs_torch.empty()) json.field("needs_torch", p.needs_torch);
 }
 
 int64_t difference(uint64_t from, uint64_t to) {

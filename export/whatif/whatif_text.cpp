@@ -96,6 +96,7 @@ class TextWhatIf : StyledLines {
                                counted(p.failures_avoided, "request")),
                    "32");
     }
+    if (!p.needs_torch.empty()) end += fmt::format("  (PyTorch {} or later)", p.needs_torch);
     if (p.emptied != 0) end += fmt::format("  (cache emptied {})", times(p.emptied));
     line(styled("  {:>10}  {:>19}  {:>12}  {:>12}  {:>12}  {}", size_text(p.reserved_peak),
                 p.ended_early ? "ends early" : change(d.baseline.reserved_peak, p.reserved_peak),
@@ -111,17 +112,39 @@ class TextWhatIf : StyledLines {
            std::llround(1000 * static_cast<double>(part) / static_cast<double>(whole)) >= 10;
   }
 
-  void verdict(const WhatIfDevice& d) {
-    // A setting with which more of the run passes is better than one that reserves less.
+  // A setting with which more of the run passes is better than one that reserves less. Null: the
+  // program runs out of memory with all of them.
+  static const Prediction* best_of(const WhatIfDevice& d, bool of_any_torch) {
     const Prediction* best = nullptr;
     for (const Prediction& p : d.predictions) {
-      if (p.out_of_memory) continue;
+      if (p.out_of_memory || (of_any_torch && !p.needs_torch.empty())) continue;
       if (best == nullptr || p.failures_avoided > best->failures_avoided ||
           (p.failures_avoided == best->failures_avoided && p.reserved_peak < best->reserved_peak)) {
         best = &p;
       }
     }
+    return best;
+  }
+
+  void verdict(const WhatIfDevice& d) {
     line();
+    const Prediction* best = best_of(d, true);
+    const Prediction* of_newer = best_of(d, false);
+    if (best == nullptr) best = of_newer;
+    judge(d, best);
+    if (best == nullptr || of_newer == best) return;
+    const uint64_t recorded = d.baseline.reserved_peak;
+    const auto saved_by = [&](const Prediction& p) {
+      return recorded - std::min(recorded, p.reserved_peak);
+    };
+    if (is_worthwhile(saved_by(*of_newer) - std::min(saved_by(*of_newer), saved_by(*best)),
+                      recorded)) {
+      line(fmt::format("  Only with PyTorch {} or later: {} would save {}.", of_newer->needs_torch,
+                       conf_name(of_newer->conf), size_text(saved_by(*of_newer))));
+    }
+  }
+
+  void judge(const WhatIfDevice& d, const Prediction* best) {
     if (best == nullptr) {
       const auto may_fit = std::find_if(d.predictions.begin(), d.predictions.end(),
                                         [](const Prediction& p) { return p.fits_below != 0; });

@@ -67,7 +67,7 @@ class Questions(unittest.TestCase):
     def test_database_is_sound(self):
         for _, base, _, _ in self.each():
             self.assertEqual(base.one("PRAGMA integrity_check"), "ok")
-            self.assertEqual(base.one("PRAGMA user_version"), 7)
+            self.assertEqual(base.one("PRAGMA user_version"), 8)
 
     def test_01_allocated_peak(self):
         for _, base, _, device in self.each():

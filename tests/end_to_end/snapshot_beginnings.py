@@ -6,6 +6,7 @@ begin at different times.
 
     python3 snapshot_beginnings.py TIDEMARK
 """
+import csv
 import pathlib
 import pickle
 import sys
@@ -72,6 +73,16 @@ spans = saved("spans", [segment(0, A, 20 * MiB, [block(A, 10 * MiB, "active_allo
 device = devices(spans)[0]
 check_equal(device["allocated_peak"]["bytes"], 50 * MiB, "a block across ranges: allocated")
 check_equal(device["reserved_peak"]["bytes"], 60 * MiB, "a block across ranges: reserved")
+
+# What the whole run needed is known of a history from the start only.
+for path, known in ((spans, False), (SNAPSHOTS / "default.pickle.gz", True)):
+    tables = tmp / f"tables {known}"
+    check_equal(run("export", path, "--format", "csv", "-o", tables).returncode, 0, f"export {path}")
+    with open(tables / "devices.csv", newline="") as file:
+        row = next(csv.DictReader(file))
+    for peak in ("allocated", "reserved"):
+        check_equal(row[f"run_{peak}_peak_bytes"], row[f"{peak}_peak_bytes"] if known else "",
+                    f"{path}: of the whole run")
 
 # Everything was freed at the end: the device had 20 MiB before the first event.
 frees = [event("free_requested", A, 10 * MiB, 1000), event("free_completed", A, 10 * MiB, 1001),

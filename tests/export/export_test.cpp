@@ -316,6 +316,26 @@ std::string conclusion(uint64_t recorded, uint64_t predicted, uint64_t cached_fr
   return whatif_as_text(report, false);
 }
 
+// An older one ends with an error at a setting that it does not know.
+TEST(WhatIfText, AdvisesNoSettingThatTheProgramMayNotKnow) {
+  WhatIfReport report;
+  WhatIfDevice& d = report.devices.emplace_back();
+  d.recorded_reserved_peak = d.baseline.reserved_peak = 1000 << 20;
+  Prediction& newer = d.predictions.emplace_back();
+  newer.conf = "large_segment_size_mb:64";
+  newer.needs_torch = "2.11";
+  newer.reserved_peak = 600 << 20;
+  Prediction& any = d.predictions.emplace_back();
+  any.conf = "max_split_size_mb:64";
+  any.reserved_peak = 900 << 20;
+  const std::string text = whatif_as_text(report, false);
+  EXPECT_NE(text.find("PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64"), text.npos) << text;
+  EXPECT_NE(text.find("Only with PyTorch 2.11 or later: large_segment_size_mb:64 would save"),
+            text.npos)
+      << text;
+  EXPECT_EQ(text.find("CONF=large_segment_size_mb"), text.npos) << text;
+}
+
 TEST(WhatIfText, SaysThatTheBestSettingCostsMore) {
   const std::string more = conclusion(10'000, 12'000, 8'000);
   EXPECT_NE(more.find("the best of them, expandable_segments:True, would reserve 2.0 GiB more"),

@@ -125,7 +125,10 @@ class Categorizer {
     follow_earlier_caches();
     known_.workspace_bytes = workspaces_.bytes();
     known_.may_have_states = out_.has_optimizer || has_layers_;
+    known_.only_optimizes = out_.has_optimizer && !out_.has_backward && forward_births_ == 0;
     sort_older_blocks(process_, model_, roles_, steps_, known_, use_recorded, out_);
+    out_.older_may_be_states =
+        !out_.has_backward && !out_.has_optimizer && !out_.kept_without_backward.empty();
     take_older_graph();
     std::reverse(out_.kept_without_backward.begin(), out_.kept_without_backward.end());
     std::reverse(out_.weight_copies.begin(), out_.weight_copies.end());
@@ -176,7 +179,10 @@ class Categorizer {
       const bool kept = stays(a) && a.block_bytes > kSmallBytes && role == StackRole::kUser;
       if (kept) known_.kept_sizes.insert(a.asked_bytes());
       if (is_of_fsdp(a)) known_.gathered_sizes.insert(a.asked_bytes());
-      if (role == StackRole::kForward) ++forward_births_;
+      if (role == StackRole::kForward) {
+        ++forward_births_;
+        if (a.block_bytes > kSmallBytes) known_.result_sizes.insert(a.asked_bytes());
+      }
       if (role == StackRole::kUser) rounds_[a.stack].add(a, forward_births_);
       if (passes_.add(static_cast<uint32_t>(i))) cache_.add_pass(a.birth);
     }

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "analysis/history/memory_state.h"
@@ -38,6 +39,9 @@ struct Categories {
   bool graphs_end_with_pass = false;  // those of a program without a backward pass
   bool has_backward = false;
   bool has_optimizer = false;
+  // Of blocks older than the history, only graphs tell that the program trains: those that are
+  // called parameters may be states of an optimizer, or gradients.
+  bool older_may_be_states = false;
 };
 
 // `use_recorded`: whether to use categories stated by the trace; tests of the inference do not.
@@ -49,9 +53,13 @@ struct CategoryShare {
   uint64_t bytes = 0;
   uint64_t count = 0;
   double confidence = 0;  // mean over the bytes; 1: stated by the trace
+  bool may_be_states = false;
 
-  // Whether outputs say "probably".
-  bool is_unsure() const { return category != Category::kUnknown && confidence < 0.6; }
+  // What outputs say of it: "", ", probably".
+  std::string_view doubt() const {
+    if (category == Category::kUnknown || confidence >= 0.6) return "";
+    return may_be_states ? ", or optimizer state" : ", probably";
+  }
 };
 
 // Of what is allocated at an instant; pending frees are left out. The largest first.

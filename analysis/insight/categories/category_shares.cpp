@@ -22,6 +22,7 @@ std::vector<CategoryShare> shares_by_category(const AllocationHistory& model,
   for (CategoryShare& share : sums) {
     if (share.count == 0) continue;
     if (share.bytes != 0) share.confidence /= static_cast<double>(share.bytes);
+    share.may_be_states = share.category == Category::kParameter && categories.older_may_be_states;
     shares.push_back(share);
   }
   std::stable_sort(shares.begin(), shares.end(),

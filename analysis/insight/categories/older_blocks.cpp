@@ -60,6 +60,8 @@ class OlderBlocks {
     }
     std::unordered_map<uint64_t, Copies> sizes = copies_of(older);
     take_older_gradients(older, sizes);
+    if (known_.only_optimizes) take_gradients_of_step(older, sizes);
+    const std::unordered_set<uint64_t> results = sizes_of_results(older);
     const std::unordered_map<uint64_t, Category> growing = sizes_that_grow();
     for (const uint32_t i : older) {
       const Allocation& a = model_.allocations[i];
@@ -87,7 +89,8 @@ class OlderBlocks {
         guess = {grown->second, 4};
       } else if (known_.cache_sizes.contains(a.asked_bytes())) {
         guess = {Category::kKvCache, 4};  // of an earlier request
-      } else if (is_older(a) && known_.kept_sizes.contains(a.asked_bytes())) {
+      } else if (is_older(a) && (known_.kept_sizes.contains(a.asked_bytes()) ||
+                                 results.contains(a.asked_bytes()))) {
         guess = {};  // an earlier result
       }
       set(i, guess);
@@ -190,6 +193,51 @@ class OlderBlocks {
       const uint64_t states = known_.may_have_states ? count - 2 * parameters : 0;
       if (count % sets == 0) sizes[size] = {parameters, parameters, states, count};
     }
+  }
+
+  // An optimizer that steps alone has a gradient for each parameter, and its states, unless it
+  // replaces them.
+  void take_gradients_of_step(const std::vector<uint32_t>& older,
+                              std::unordered_map<uint64_t, Copies>& sizes) const {
+    std::unordered_map<uint64_t, uint64_t> counts;
+    uint64_t bytes = 0;
+    uint64_t replaced = 0;
+    for (const uint32_t i : older) {
+      const Allocation& a = model_.allocations[i];
+      if (stays(a)) {
+        ++counts[a.asked_bytes()];
+        bytes += a.asked_bytes();
+      } else if (freed_by_optimizer(a)) {
+        replaced += a.asked_bytes();
+      }
+    }
+    const std::optional<uint64_t> states = states_per_parameter(process_);
+    const bool replaces = 2 * replaced > bytes;
+    if (!replaces && !states) return;
+    const uint64_t sets = 2 + (replaces ? 0 : *states);
+    uint64_t odd = 0;
+    for (const auto& [size, count] : counts) odd += size * (count % sets);
+    if (odd > bytes / 10) return;
+    for (const auto& [size, count] : counts) {
+      const uint64_t each = count / sets;
+      if (each != 0) sizes[size] = {each, each, (sets - 2) * each, count};
+    }
+  }
+
+  // Of which the forward pass has results, and of which there is a block or two, as of a result
+  // that a variable still holds. Weights of layers have sizes of their own, or are many.
+  std::unordered_set<uint64_t> sizes_of_results(const std::vector<uint32_t>& older) const {
+    constexpr size_t kMost = 2;
+    std::unordered_map<uint64_t, size_t> counts;
+    for (const uint32_t i : older) {
+      const Allocation& a = model_.allocations[i];
+      if (stays(a) && known_.result_sizes.contains(a.asked_bytes())) ++counts[a.asked_bytes()];
+    }
+    std::unordered_set<uint64_t> sizes;
+    for (const auto& [size, count] : counts) {
+      if (count <= kMost && !known_.gradients.contains(size)) sizes.insert(size);
+    }
+    return sizes;
   }
 
   // Parameters that modules of torch.nn made are known.

@@ -22,9 +22,11 @@ struct KnownSizes {
   std::vector<uint32_t> flat_gradients;               // of FSDP
   std::unordered_set<uint64_t> gathered_sizes;        // of what FSDP allocates
   std::unordered_set<uint64_t> cache_sizes;
-  std::unordered_set<uint64_t> kept_sizes;  // of what the program keeps
+  std::unordered_set<uint64_t> kept_sizes;    // of what the program keeps
+  std::unordered_set<uint64_t> result_sizes;  // large ones, of forward passes
   // Not in a program of functions, without modules and an optimizer.
   bool may_have_states = true;
+  bool only_optimizes = false;  // neither forward nor backward passes
   uint64_t workspace_bytes = 0;  // of cuBLAS's workspaces; 0: either of the usual sizes
   std::vector<uint32_t> set_up;  // rows: made by constructors of the program, and kept
 };

@@ -83,6 +83,31 @@ TEST(OlderBlocks, AThirdCopyIsNoStateUnlessTheOptimizerCountsSteps) {
   EXPECT_EQ(bytes_of(trace, Category::kOptimizerState), 14 * kMiB);
 }
 
+// Forward passes have results of 8 MiB; no gradient has that size.
+TEST(OlderBlocks, AnEarlierResultIsNoParameter) {
+  for (const int held : {1, 3}) {
+    const Trace trace([=](Story& s, uint32_t) {
+      for (int i = 0; i < 3; ++i) accumulate(s, 1);
+      older_copies(s, 2);
+      for (int i = 0; i < held; ++i) s.older_block(8 * kMiB);
+    });
+    // Of weights that are not trained there would be more.
+    EXPECT_EQ(bytes_of(trace, Category::kParameter), (held == 1 ? 14 : 38) * kMiB) << held;
+  }
+}
+
+// It replaces its state, or keeps those that it has.
+TEST(OlderBlocks, AnOptimizerThatStepsAloneHasGradients) {
+  const Trace trace([](Story& s, uint32_t) {
+    const uint32_t step = s.optimizer("_multi_tensor_adam");
+    for (const uint64_t bytes : kWeights) s.free(s.alloc(bytes, step));
+    older_copies(s, 4);
+  });
+  EXPECT_EQ(bytes_of(trace, Category::kParameter), 14 * kMiB);
+  EXPECT_EQ(bytes_of(trace, Category::kGradient), 14 * kMiB);
+  EXPECT_EQ(bytes_of(trace, Category::kOptimizerState), 28 * kMiB);
+}
+
 // A step under FSDP on two ranks: parameters are gathered one by one, and the gradients of all of
 // them are reduced as one block. Nothing shows the optimizer.
 void sharded_step(Story& s) {

@@ -78,6 +78,28 @@ TEST(StackPairs, AStackAtALineThatBothHaveIsNotPairedWithAnotherLine) {
   EXPECT_EQ(text(pairs), "f net.py:10 3->0\nf net.py:10 5->5\nf net.py:30 0->4\n");
 }
 
+TEST(StackPairs, CallersOfALineThatOneRunHasStayApart) {
+  StackPairs pairs;
+  pairs.add_before({kExp, "weight net.py:30", "layer net.py:165", "main train.py:7"}, 30);
+  pairs.add_before({kExp, "weight net.py:30", "layer net.py:168", "main train.py:7"}, 11);
+  pairs.add_after({kCat, "f net.py:87", "step train.py:9"}, 28);
+  EXPECT_EQ(text(pairs), "f net.py:87 0->28\nweight net.py:30 11->0\nweight net.py:30 30->0\n");
+}
+
+TEST(StackPairs, AnotherProgramThatCallsTheModelChangesNothing) {
+  StackPairs pairs;
+  for (const char* name : {"q", "k", "v"}) {  // so that the files are known to be the same
+    const std::string line = std::string(name) + " /a/model.py:5";
+    pairs.add_before({kCat, line, "run /a/bench.py:7"}, 1);
+    pairs.add_after(
+        {kCat, std::string(name) + " /b/model.py:5", "remote /b/cloud.py:3", "main /b/start.py:8"},
+        2);
+  }
+  EXPECT_EQ(text(pairs),
+            "k /b/model.py:5 1->2 was k /a/model.py:5\nq /b/model.py:5 1->2 was q /a/model.py:5\n"
+            "v /b/model.py:5 1->2 was v /a/model.py:5\n");
+}
+
 TEST(StackPairs, WhatMovedWithItsLineIsPairedWithTheOthersOfThatLine) {
   StackPairs pairs;
   pairs.add_before({kExp, "f net.py:10", "main train.py:7"}, 5);

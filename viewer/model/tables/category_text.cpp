@@ -9,19 +9,17 @@ namespace tidemark::view {
 
 namespace {
 
-bool is_unsure(const DeviceReport* report, Category category) {
-  return report != nullptr && std::any_of(report->categories.begin(), report->categories.end(),
-                                          [&](const CategoryShare& c) {
-                                            return c.category == category && c.is_unsure();
-                                          });
+std::string_view doubt_of(const DeviceReport* report, Category category) {
+  if (report == nullptr) return "";
+  const auto found = std::find_if(report->categories.begin(), report->categories.end(),
+                                  [&](const CategoryShare& c) { return c.category == category; });
+  return found == report->categories.end() ? "" : found->doubt();
 }
 
 }  // namespace
 
 std::string category_text(const Model& model, const Lane& lane, Category category) {
-  std::string text = in_words(category_name(category));
-  if (is_unsure(model.report_of(lane), category)) text += ", probably";
-  return text;
+  return in_words(category_name(category)).append(doubt_of(model.report_of(lane), category));
 }
 
 }  // namespace tidemark::view
