@@ -7,6 +7,7 @@ begin at different times.
     python3 snapshot_beginnings.py TIDEMARK
 """
 import csv
+import json
 import pathlib
 import pickle
 import sys
@@ -55,6 +56,15 @@ check_equal(device["reserved_peak"]["bytes"], 104857600, "partly unmapped: reser
 check_equal(device["allocated_peak"]["bytes"], 104857600, "partly unmapped: allocated")
 check_equal(run("check", SNAPSHOTS / "partly_unmapped.pickle.gz", "--max-peak", "110MiB").returncode,
             0, "partly unmapped: check")
+# All of it was in use at the peak: no settings need less.
+device, = json.loads(run("whatif", SNAPSHOTS / "partly_unmapped.pickle.gz", "--all", "--json").stdout)[
+    "devices"]
+check_equal(device["recorded"]["reserved_peak_bytes"], 104857600, "partly unmapped: whatif")
+check(device["replay"]["exact"], "partly unmapped: replay")
+check(len(device["predictions"]) > 5, "partly unmapped: predictions")
+for prediction in device["predictions"]:
+    check(prediction["saves_bytes"] <= 0 and prediction["reserved_peak_bytes"] >= 104857600,
+          f"partly unmapped: {prediction}")
 
 # One mapping, unmapped in two parts, the later one first.
 parts = saved("parts", [segment(0, A, 20 * MiB, [block(A, 20 * MiB, "inactive")], True)], [
