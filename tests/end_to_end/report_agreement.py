@@ -15,6 +15,7 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from harness import SNAPSHOTS, check, check_equal, finish, report, run  # noqa: E402
+from perfetto_file import PerfettoFile  # noqa: E402
 
 MiB = 1 << 20
 A = 0x7F0000000000
@@ -149,10 +150,11 @@ device = report(above)["ranks"][0]["devices"][0]
 heights = [float(y) for y in re.findall(r"V(-?[\d.]+)", re.search(
     r'class="allocated" d="([^"]*)"', page_of(above)).group(1))]
 check(min(heights) >= 0, f"the curve stays inside: {min(heights)}")
-if device["allocated_peak"]["bytes"] > device["reserved_peak"]["bytes"]:
-    reserved = [float(y) for y in re.findall(r"V(-?[\d.]+)", re.search(
-        r'class="reserved" d="([^"]*)"', page_of(above)).group(1))]
-    check(min(heights) < min(reserved), "the curve is not cut off at the reserved bytes")
+check_equal([device[f"{kind}_peak"]["bytes"] for kind in ("allocated", "reserved")],
+            [64 * MiB, 2 * MiB], "more allocated than reserved")
+reserved = [float(y) for y in re.findall(r"V(-?[\d.]+)", re.search(
+    r'class="reserved" d="([^"]*)"', page_of(above)).group(1))]
+check(min(heights) < min(reserved), "the curve is not cut off at the reserved bytes")
 
 # One count of events.
 for path in (SNAPSHOTS / "default.pickle.gz", RECORDED / "leak", whole, job):
@@ -199,12 +201,24 @@ for layer, allocated, reserved, free in rows:
     check(free is None or free > 0, f"free bytes {free}")
 check_equal(report(RECORDED / "run_out")["ranks"][0]["devices"][0]["oom"][-1]["allocated_bytes"],
             None, "in the JSON, too")
+run("export", RECORDED / "run_out", "--format", "perfetto", "-o", tmp / "run_out.pftrace")
+failed = [e.args for e in PerfettoFile(tmp / "run_out.pftrace").events if e.name == "out of memory"]
+check_equal(len(failed), len(rows), "as many in Perfetto")
+for args in failed:
+    check_equal(args["layer"], "driver", "an error of the driver in Perfetto")
+    check(not {"allocated_bytes", "reserved_bytes"} & args.keys(), f"unknown, not 0: {args}")
+    check(args.get("device_free_bytes") != 0, f"unknown free bytes: {args}")
 
 # Nothing is advised that saves nothing; times before the first event have one sign.
 only_error = saved("only_error", [{**event("oom", 0, 100 * MiB, 10), "device_free": 5}])
-for finding in report(only_error)["findings"]:
-    for advice in finding["advice"]:
-        check(advice["saves_bytes"] != 0 or "saves" not in advice["detail"], advice["detail"])
+advised = []
+for path in (only_error, job, *sorted((SNAPSHOTS.parent / "scenarios").iterdir())):
+    found = [advice for finding in report(path)["findings"] for advice in finding["advice"]]
+    advised += found
+    for advice in found:
+        check(advice["saves_bytes"] != 0 or "saves" not in advice["detail"],
+              f"{path.name}: {advice['detail']}")
+check("halve_batch" in {a["action"] for a in advised} and len(advised) > 50, f"{len(advised)} pieces")
 for path in (only_error, late, SNAPSHOTS / "late.pickle.gz"):
     for text in (run("report", path).stdout, page_of(path)):
         check("+-" not in text, f"{path.name}: one sign")
