@@ -7,11 +7,13 @@ The traces are in samples/traces/ranks.
 import csv
 import json
 import pathlib
+import re
 import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from harness import check, check_equal, finish, report, run  # noqa: E402
+from trace_file import TraceFile  # noqa: E402
 
 TRACES = pathlib.Path(__file__).resolve().parent.parent.parent / "samples" / "traces" / "ranks"
 
@@ -71,4 +73,32 @@ check_equal(waiting["function"], "AllReduce", "the collective that the others wa
 check_equal((waiting["ranks"], waiting["absent"]), ([0, 1, 3], [2]), "who waits for whom")
 check_equal({n["rank"]: n["peak_bytes"] for n in comparison["nccl"]}, nccl_bytes_by_rank(job),
             "NCCL's bytes are the driver's allocations for it")
+
+
+def write_process(path, rank, host, start):
+    """50 collectives in 50 ms of a rank; 64 MiB, a second later 1 GiB."""
+    trace = TraceFile()
+    trace.table(1, "Processes", [{"rank": rank, "local_rank": 0 if rank >= 0 else -1, "pid": 7 + rank,
+                                  "world_size": 2 if rank >= 0 else 0, "source": 1,
+                                  "host": trace.string(1, host), "start_ns": start}])
+    trace.table(1, "FrameworkEvents", [
+        {"time_ns": start + at * 10**9, "action": action, "address": (1 + at) << 40,
+         "size_bytes": size << 20, "block_bytes": size << 20}
+        for at, size in ((0, 64), (1, 1024)) for action in (4, 1)])
+    if rank >= 0:
+        function = trace.string(1, "AllReduce")
+        trace.table(1, "NcclOperations", [
+            {"start_ns": start + i * 10**6, "gpu_start_ns": start + i * 10**6,
+             "gpu_duration_ns": 10**5, "communicator": 7, "sequence": i, "count": 1,
+             "size_bytes": 4, "function": function, "kind": 1, "group": i + 1} for i in range(50)])
+    trace.save(path)
+
+
+# The clock of host b is an hour ahead; a process on it without a rank has the same clock.
+with tempfile.TemporaryDirectory() as folder:
+    for number, (rank, host, ahead) in enumerate(((0, "a", 0), (1, "b", 3600), (-1, "b", 3600))):
+        write_process(f"{folder}/{number}.tmk", rank, host, (1_700_000_000 + ahead) * 10**9)
+    text = run("report", folder).stdout
+    check("clocks agree within" in text and "60 min" not in text, text)
+    check_equal(len(re.findall(r"allocated peak .* at \+1.000 s", text)), 3, "times on one clock")
 finish()
