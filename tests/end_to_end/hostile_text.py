@@ -107,12 +107,34 @@ def commands(path, other):
     yield ["recover", tmp / "a\x1b[2Jb"]
     yield ["report", tmp / "none\x1b[2J.tmk"]
     yield ["export", path, "--format", "perfetto", "-o", tmp / "out"]
+    yield ["merge", path, other, "-o", tmp / "out.tmk"]
+
+
+def folder_of(text):
+    """Traces whose names have the text: one is whole, one is cut off, and one is no trace."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix=text, dir=tmp))
+    whole = folder / f"{text}.tmk"
+    check_equal(run("merge", plain, "-o", whole).returncode, 0, "a trace")
+    (folder / f"cut{text}.tmk").write_bytes(whole.read_bytes()[:-200])
+    (folder / f"none{text}.tmk").write_bytes(b"none")
+    (folder / f"more{text}").mkdir()
+    (folder / f"more{text}" / "a.tmk").write_bytes(b"none")
+    return folder
+
+
+def folder_commands(folder):
+    for command in ("report", "info", "check", "prepare", "recover"):
+        yield [command, folder]
+    yield ["diff", folder, plain]
+    yield ["merge", folder, "-o", folder / "out"]
+    yield ["merge", folder, "-o", next(folder.glob("cut*"))]  # refused: it is part of the input
 
 
 plain = snapshot(["f", "g"], "plain")
 for name, text in HOSTILE.items():
     path = snapshot([text, "x" * 30 + text * 40, "é" * 200 + text], name)
-    for command in commands(path, plain):
+    in_folder = () if "\0" in text else folder_commands(folder_of(text))
+    for command in (*commands(path, plain), *in_folder):
         done = subprocess.run([TIDEMARK, *map(str, command)], capture_output=True)
         is_safe(done.stdout + done.stderr, f"{name}: {command[0]}")
         if TERMINALS:
