@@ -25,17 +25,21 @@ class Story {
         uint64_t card_bytes = uint64_t{16} << 30)
       : writer_(writer), names_(writer) {
     writer_.begin_process(process);
-    Process p{};
-    p.pid = 100 + process;
-    p.rank = rank;
-    p.world_size = world;
-    p.host = names_.string("node");
-    writer_.append(p);
+    process_.rank = rank;
+    process_.world_size = world;
+    runs_on("node", 100 + process);
     Device d{};
     d.total_bytes = card_bytes;
     d.uuid = names_.string("GPU-1");
     writer_.append(d);
     now_ = kStartNs;
+  }
+
+  // Otherwise it has a host and a pid already.
+  void runs_on(std::string_view host, uint64_t pid) {
+    process_.host = names_.string(host);
+    process_.pid = pid;
+    writer_.append(process_);
   }
 
   // "function file:line", innermost first; native ones are in files that end with ".cpp".
@@ -409,6 +413,7 @@ class Story {
 
   TraceWriter& writer_;
   NameWriter names_;
+  Process process_{};
   std::map<std::pair<uint64_t, uint32_t>, Holes> holes_;  // of a stream and pool
   std::map<uint64_t, uint64_t> segments_;
   std::map<std::string, uint32_t> modules_;

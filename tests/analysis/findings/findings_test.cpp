@@ -733,6 +733,8 @@ TEST(Findings, IdlePrivatePools) {
   const Finding f = apart.finding("graph_private_pool");
   EXPECT_FALSE(f.frames.empty());
   EXPECT_EQ(f.advice[0].saves_bytes, reserved(apart) - reserved(captures(1)));
+  EXPECT_NE(f.summary.find("reserved in 4 private pools at the end"), std::string::npos)
+      << f.summary;
   EXPECT_EQ(captures(1).alarms(), Ids{});
   EXPECT_EQ(captures(1).finding("graph_private_pool").id, "") << "graphs that share are no news";
 }
@@ -941,6 +943,24 @@ TEST(Findings, OtherProcessesAreToldApartByCard) {
       },
       2);
   EXPECT_EQ(trace.alarms(), (Ids{"other_process", "other_process"}));
+}
+
+// Two hosts number their cards and their processes alike.
+TEST(Findings, OtherProcessesAndStrayContextsAreOfOneHost) {
+  const auto run = [](uint64_t second_pid) {
+    return Trace(
+        [second_pid](Story& s, uint32_t process) {
+          s.runs_on(process == 0 ? "a" : "b", process == 0 ? 101 : second_pid);
+          s.device(3, "");
+          s.driver_alloc(process == 0 ? kGiB : kMiB, "torch", MemoryKind::kDevice, 0, 3);
+          s.counter(CounterKind::kProcessUsed, 4 * kGiB, 999, 3);
+        },
+        2, true);
+  };
+  EXPECT_EQ(run(101).alarms(), (Ids{"other_process", "other_process", "rank_imbalance"}));
+  EXPECT_EQ(run(999).alarms(), (Ids{"other_process", "rank_imbalance"}))
+      << "on b, it is the rank itself";
+  for (const uint64_t pid : {101U, 999U}) EXPECT_EQ(run(pid).finding("stray_context").id, "");
 }
 
 TEST(Findings, OtherProcessesMatterWhenTheyTakeMuchOrTheCardIsFull) {
