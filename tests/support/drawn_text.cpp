@@ -1,6 +1,7 @@
 #include "tests/support/drawn_text.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <map>
 #include <utility>
@@ -104,6 +105,32 @@ bool painted(const std::string& name, unsigned char r, unsigned char g, unsigned
     }
   }
   return false;
+}
+
+std::vector<std::string> glued_units(const std::vector<Letter>& letters) {
+  // Directly after the letter before, on one line. A space leaves most of a capital's height free.
+  const auto follows = [&](size_t i, float capital) {
+    const ImRect& before = letters[i - 1].box;
+    const ImRect& box = letters[i].box;
+    const float gap = box.Min.x - before.Max.x;
+    return gap > -before.GetWidth() && gap < 0.5F * capital && box.Max.y > before.Min.y &&
+           box.Min.y < before.Max.y;
+  };
+  std::vector<std::string> glued;
+  for (size_t i = 3; i < letters.size(); ++i) {
+    std::string text;
+    for (size_t k = i - 3; k <= i; ++k) {
+      text += letters[k].code < 127 ? static_cast<char>(letters[k].code) : '?';
+    }
+    const bool unit = text.find_first_of("KMGTP") == 0 && text.find("iB") == 1;
+    const bool letter = std::isalpha(static_cast<unsigned char>(text.back())) != 0;
+    if (!unit || !letter) continue;
+    const float capital = letters[i - 3].box.GetHeight();
+    if (follows(i - 2, capital) && follows(i - 1, capital) && follows(i, capital)) {
+      glued.push_back(text);
+    }
+  }
+  return glued;
 }
 
 std::vector<Letter> cut_letters(const std::vector<Letter>& letters) {

@@ -30,6 +30,8 @@ std::string without_spaces(const std::string& text);
 // Whether anything in such a window is drawn in this colour, at any opacity.
 bool painted(const std::string& name, unsigned char r, unsigned char g, unsigned char b);
 
+// Units ("MiB") that a letter follows without a space, with it: "MiBof".
+std::vector<std::string> glued_units(const std::vector<Letter>& letters);
 // Letters that are cut off on the left or right.
 std::vector<Letter> cut_letters(const std::vector<Letter>& letters);
 // Letters that overlap.

@@ -65,6 +65,7 @@ class Layout : public Interaction {
         EXPECT_GT(letters.size(), 10U) << place << ": hardly any text";
         report(cut_letters(letters), place + ": cut");
         report(covered_letters(letters), place + ": overlapping");
+        EXPECT_EQ(glued_units(letters), std::vector<std::string>()) << place;
       }
     }
   }
@@ -148,6 +149,7 @@ TEST_F(Layout, ADamagedRank) {
 // The checks themselves must find what they look for.
 TEST_F(Layout, TheChecksSee) {
   resize(kSizes[0]);
+  const char* text = "memory";
   const auto draw = [&](float second_y, float width) {
     ImGui::GetIO().DeltaTime = 1.0F / 60;
     for (int i = 0; i < 2; ++i) {
@@ -155,8 +157,8 @@ TEST_F(Layout, TheChecksSee) {
       ImGui::SetNextWindowPos({10, 10});
       ImGui::SetNextWindowSize({width, 200});
       ImGui::Begin("page", nullptr, ImGuiWindowFlags_NoDecoration);
-      ImGui::GetWindowDrawList()->AddText({30, 40}, 0xffffffff, "memory");
-      ImGui::GetWindowDrawList()->AddText({31, second_y}, 0xffffffff, "memory");
+      ImGui::GetWindowDrawList()->AddText({30, 40}, 0xffffffff, text);
+      ImGui::GetWindowDrawList()->AddText({31, second_y}, 0xffffffff, text);
       ImGui::End();
       ImGui::Render();
     }
@@ -167,6 +169,10 @@ TEST_F(Layout, TheChecksSee) {
   EXPECT_FALSE(covered_letters(draw(42, 300)).empty());
   EXPECT_TRUE(cut_letters(draw(80, 300)).empty());
   EXPECT_FALSE(cut_letters(draw(80, 50)).empty());
+  text = "2.0 MiB of it";
+  EXPECT_TRUE(glued_units(draw(80, 300)).empty());
+  text = "2.0 MiBof it";
+  EXPECT_EQ(glued_units(draw(80, 300)), (std::vector<std::string>{"MiBo", "MiBo"}));
 }
 
 }  // namespace
