@@ -250,6 +250,21 @@ TEST_F(MomentPanels, TheStatusBarSaysTheTimeAsTheReportDoes) {
   EXPECT_TRUE(seen.starts_with(without_spaces(time))) << seen;
 }
 
+TEST_F(MomentPanels, TheStatusBarCountsEventsAsTheReportDoes) {
+  for (const char* path :
+       {TIDEMARK_TEST_DATA "/snapshots/annotated.pickle.gz", TIDEMARK_TRACES "/leak",
+        TIDEMARK_TRACES "/ranks/guilty4", TIDEMARK_TRACES "/torch/training.tier2.tmk"}) {
+    open_file(path);
+    EXPECT_GT(model().events, 0U);
+    EXPECT_EQ(model().events, model().report.events) << path;
+    const ImRect status = window("##status");
+    move({status.Min.x + 20, status.GetCenter().y});
+    frame(40);  // a tooltip comes after a while
+    EXPECT_TRUE(reads("##Tooltip", counted(model().report.events, "memory event")))
+        << path << ": " << read_window("##Tooltip");
+  }
+}
+
 // The axis, the map and the status bar number the events of a device alike.
 TEST_F(MomentPanels, TheStatusBarNumbersEventsAsTheAxisDoes) {
   open_file(TIDEMARK_TRACES "/torch/training.tier2.tmk");
