@@ -10,7 +10,6 @@
 #include "cli/command.h"
 #include "cli/terminal.h"
 #include "cli/unit_options.h"
-#include "cli/viewer_page.h"
 #include "collector/output_guard.h"
 #include "export/page/page_export.h"
 #include "export/perfetto/perfetto_export.h"

@@ -10,6 +10,7 @@
 
 #include "cli/command.h"
 #include "cli/viewer_page.h"
+#include "export/page/page_export.h"
 
 namespace tidemark::cli {
 

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 
 #include "analysis/wording.h"
 #include "cli/command.h"
@@ -18,8 +17,6 @@
 namespace tidemark::cli {
 
 namespace {
-
-namespace fs = std::filesystem;
 
 struct Words {
   std::string path;
@@ -62,17 +59,6 @@ bool open_browser(const std::string& file) {
 }
 
 }  // namespace
-
-Result<std::string> find_viewer_page() {
-  std::error_code error;
-  const fs::path self = fs::read_symlink("/proc/self/exe", error).parent_path();
-  const fs::path installed = self.parent_path() / "share/tidemark/tidemark-view.html";
-  for (const fs::path& page : {installed, self.parent_path() / "web/tidemark-view.html"}) {
-    if (fs::is_regular_file(page, error)) return page.string();
-  }
-  return Error{installed.string() +
-               " not found: this tidemark was built without the page (build it with scripts/web)"};
-}
 
 int view_in_browser(const std::vector<std::string>& words) {
   const Result<Words> parsed = parse(words);

@@ -126,8 +126,8 @@ class PageWriter {
   Status put_trace(const std::string& attributes, uint64_t size, Read read) {
     for (uint64_t part = 0; part < size; part += kPartBytes) {
       const uint64_t end = std::min<uint64_t>(size, part + kPartBytes);
-      if (Status s = put("<script type=\"application/octet-stream\" class=\"trace\" " + attributes +
-                         ">");
+      if (Status s =
+              put("<script type=\"application/octet-stream\" class=\"trace\" " + attributes + ">");
           !s) {
         return s;
       }
@@ -161,6 +161,17 @@ std::string link_of(const TraceModel& model, const TimeRange& time, const std::s
 
 }  // namespace
 
+Result<std::string> find_viewer_page() {
+  std::error_code error;
+  const fs::path self = fs::read_symlink("/proc/self/exe", error).parent_path();
+  const fs::path installed = self.parent_path() / "share/tidemark/tidemark-view.html";
+  for (const fs::path& page : {installed, self.parent_path() / "web/tidemark-view.html"}) {
+    if (fs::is_regular_file(page, error)) return page.string();
+  }
+  return Error{installed.string() +
+               " not found: this tidemark was built without the page (build it with scripts/web)"};
+}
+
 Result<ExportSummary> export_page(const ExportInput& input, const ExportOptions& options,
                                   const PageOptions& page, const std::string& path,
                                   const Progress& progress) {
@@ -193,8 +204,8 @@ Result<ExportSummary> export_page(const ExportInput& input, const ExportOptions&
       return Error{fmt::format("{}: larger than --max-size; choose a --time or --ranks", path)};
     }
     const std::string attributes = fmt::format(
-        "data-file=\"{}\" data-name=\"{}\" data-folder=\"{}\" data-bytes=\"{}\" data-link=\"{}\"", i,
-        html_escaped(fs::path(reader.path()).filename().string()), html_escaped(folder), size,
+        "data-file=\"{}\" data-name=\"{}\" data-folder=\"{}\" data-bytes=\"{}\" data-link=\"{}\"",
+        i, html_escaped(fs::path(reader.path()).filename().string()), html_escaped(folder), size,
         html_escaped(link));
     const Status put = writer.put_trace(attributes, size, [&](uint64_t at, std::span<uint8_t> out) {
       if (whole) return reader.read_at(at, out.data(), out.size());

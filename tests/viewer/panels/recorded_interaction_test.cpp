@@ -1,9 +1,12 @@
 // Clicks, keys and drags on recorded traces: kernels, collectives, holes, findings, tables, export.
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 
+#include "analysis/wording.h"
+#include "tests/support/drawn_text.h"
 #include "tests/support/panel_fixture.h"
 
 namespace tidemark::view {
@@ -31,6 +34,42 @@ class RecordedInteraction : public Interaction {
     const ImGuiWindow* w = ImGui::FindWindowByName(title);
     return w != nullptr && w->DockTabIsVisible;
   }
+
+  const AllocationHistory& memory_of(const ActivityRef& ref) {
+    const ActivityRow& row = model().activity[ref.process].rows[ref.row];
+    return *model().lanes[model().lane_of(ref.process, row.device)].memory;
+  }
+  // Block by block: allocated, freed, kept and short-lived while it ran.
+  StretchSums sums_of(const ActivityRef& ref) {
+    const SpanRow& spans = model().activity[ref.process].rows[ref.row].spans;
+    const AllocationHistory& memory = memory_of(ref);
+    const auto within = [&](uint32_t event) {
+      return event != kNever && memory.time_ns[event] >= spans.begin_ns(ref.index) &&
+             memory.time_ns[event] <= spans.end_ns(ref.index);
+    };
+    StretchSums sums{};
+    for (uint32_t i = 0; i < memory.allocations.size(); ++i) {
+      const Allocation a = memory.allocations[i];
+      const bool made = !a.seeded && within(a.birth);
+      const bool freed = within(a.release);
+      const bool in[] = {made, freed, made && !freed, made && freed};
+      for (size_t part = 0; part < kStretchParts; ++part) {
+        sums[part].bytes += in[part] ? a.block_bytes : 0;
+        sums[part].count += in[part] ? 1 : 0;
+      }
+    }
+    return sums;
+  }
+  void shows_memory_of(const ActivityRef& ref) {
+    const std::string text = read_window(DetailPanel::kTitle);
+    const StretchSums sums = sums_of(ref);
+    const char* names[] = {"allocated", "freed", "kept", "short-lived"};
+    for (size_t part = 0; part < kStretchParts; ++part) {
+      const std::string fact = fmt::format("{} {} in {}", names[part], size_text(sums[part].bytes),
+                                           counted(sums[part].count, "block"));
+      EXPECT_NE(text.find(without_spaces(fact)), std::string::npos) << fact << "\n" << text;
+    }
+  }
 };
 
 TEST_F(RecordedInteraction, AClickOnAKernelShowsItAndItsMemory) {
@@ -46,9 +85,29 @@ TEST_F(RecordedInteraction, AClickOnAKernelShowsItAndItsMemory) {
       << "the cursor is where it began";
   frame(3);
   EXPECT_TRUE(in_front(DetailPanel::kTitle));
-  // Zoomed in with the wheel until one kernel fills the view; a click still selects that kernel.
+  shows_memory_of(ref);
   key(ImGuiKey_Escape);
   EXPECT_FALSE(selection().highlights.activity);
+}
+
+// Few kernels run while their program allocates something.
+TEST_F(RecordedInteraction, AKernelShowsWhatIsAllocatedAndFreedWhileItRuns) {
+  ImGui::GetIO().DisplaySize = {1400, 4000};
+  open_file(TIDEMARK_TRACES "/torch/training.tier2.tmk");
+  size_t seen = 0;
+  const std::vector<ActivityRow>& rows = model().activity[0].rows;
+  for (uint32_t row = 0; row < rows.size() && seen < 20; ++row) {
+    for (uint32_t i = 0; i < rows[row].spans.size() && seen < 20; ++i) {
+      const ActivityRef ref{0, row, i};
+      const StretchSums sums = sums_of(ref);
+      if (sums[0].bytes == 0 || sums[1].bytes == 0) continue;
+      ++seen;
+      selection().choose_activity(model(), ref);
+      frame(3);
+      shows_memory_of(ref);
+    }
+  }
+  EXPECT_EQ(seen, 20U);
 }
 
 TEST_F(RecordedInteraction, AClickOnACollectiveShowsItOnAllRanks) {
@@ -228,6 +287,14 @@ class ExportDialog : public RecordedInteraction {
     frame(2);
   }
 
+  void save_as_and_be_refused(const char* name) {
+    panel().name[std::string_view(name).copy(panel().name, sizeof panel().name - 1)] = '\0';
+    press_save();
+    EXPECT_TRUE(panel().visible()) << name;
+    EXPECT_FALSE(panel().asking()) << name;
+    EXPECT_NE(panel().error().find("input"), std::string::npos) << panel().error();
+  }
+
   std::filesystem::path folder_;
 };
 
@@ -288,15 +355,54 @@ TEST_F(ExportDialog, AsksBeforeItOverwritesAndNeverWritesOverTheTrace) {
   EXPECT_GT(fs::file_size(file), 4U);
 
   const auto size = fs::file_size(trace);
-  fs::create_symlink(trace, folder_ / "other.pftrace");
-  for (const char* name : {"run.tmk", "other.pftrace"}) {
+  fs::create_symlink(trace, folder_ / "link.pftrace");
+  fs::create_hard_link(trace, folder_ / "hard.pftrace");
+  for (const char* name : {"run.tmk", "link.pftrace", "hard.pftrace"}) {
     open_dialog();
-    panel().name[std::string_view(name).copy(panel().name, sizeof panel().name - 1)] = '\0';
-    press_save();
-    EXPECT_TRUE(panel().visible());
-    EXPECT_NE(panel().error().find("input"), std::string::npos) << panel().error();
+    save_as_and_be_refused(name);
     EXPECT_EQ(fs::file_size(trace), size);
   }
+}
+
+TEST_F(ExportDialog, NeverWritesOverTheTraceThatIsComparedWith) {
+  namespace fs = std::filesystem;
+  const fs::path other = folder_ / "other.tmk";
+  fs::copy_file(TIDEMARK_TRACES "/torch/inference.tier1.tmk", other);
+  open_file(TIDEMARK_TRACES "/torch/training.tier1.tmk");
+  const auto loaded = load_model(other.string());
+  ASSERT_TRUE(loaded);
+  shell_->set_other(*loaded);
+  const auto size = fs::file_size(other);
+  open_dialog();
+  save_as_and_be_refused("other.tmk");
+  EXPECT_EQ(fs::file_size(other), size);
+}
+
+TEST_F(ExportDialog, NeverWritesATableOverTheTrace) {
+  namespace fs = std::filesystem;
+  const fs::path trace = folder_ / "run.csv" / "allocations.csv";
+  fs::create_directory(trace.parent_path());
+  fs::copy_file(TIDEMARK_TRACES "/torch/inference.tier1.tmk", trace);
+  open_file(trace.string());
+  const auto size = fs::file_size(trace);
+  open_dialog();
+  panel().set_format(ExportFormat::kCsv);
+  save_as_and_be_refused("run.csv");
+  EXPECT_EQ(fs::file_size(trace), size);
+}
+
+TEST_F(ExportDialog, WritesAPageWhereThereIsOne) {
+  const std::string page = (folder_ / "page").string();
+  std::ofstream(page) << "<html><!-- traces -->\n</html>";
+  open_file(TIDEMARK_TRACES "/torch/inference.tier1.tmk");
+  open_dialog();
+  panel().page = page;
+  panel().set_format(ExportFormat::kPage);
+  EXPECT_EQ(panel().target(), (folder_ / "inference.tier1.html").string());
+  press_save();
+  EXPECT_FALSE(panel().visible()) << panel().error();
+  EXPECT_GT(std::filesystem::file_size(folder_ / "inference.tier1.html"),
+            std::filesystem::file_size(TIDEMARK_TRACES "/torch/inference.tier1.tmk"));
 }
 
 TEST_F(RecordedInteraction, TheReportComesAfterThePanelsAndIsTheSame) {

@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <utility>
+#include <vector>
 
 #include "analysis/wording.h"
 #include "collector/output_guard.h"
+#include "export/page/page_export.h"
 #include "export/perfetto/perfetto_export.h"
 #include "export/snapshot/snapshot_export.h"
 #include "export/tables/csv_tables.h"
@@ -39,6 +42,7 @@ constexpr FormatText kFormats[] = {
     {"SQLite", ".db", "query it with sqlite3"},
     {"CSV (a folder)", ".csv", "one file per table"},
     {"PyTorch snapshot", ".pickle", "open it in pytorch.org/memory_viz"},
+    {"Page (HTML)", ".html", "open it in a browser"},
 };
 
 const FormatText& text_of(ExportFormat format) {
@@ -56,7 +60,7 @@ void put(char (&buffer)[kSize], const std::string& value) {
 }
 
 std::string without_ending(std::string name) {
-  for (const char* end : {".tmk", ".pickle.gz", ".pickle", ".pftrace", ".db", ".csv"}) {
+  for (const char* end : {".tmk", ".pickle.gz", ".pickle", ".pftrace", ".db", ".csv", ".html"}) {
     if (name.ends_with(end)) name.resize(name.size() - std::string_view(end).size());
   }
   return name.empty() ? "trace" : name;
@@ -69,7 +73,23 @@ uint32_t selected_process(const Model& model, const Selection& selection) {
   return choice ? model.lanes[lane].process + 1 : 0;
 }
 
+Status check_outputs(ExportFormat format, const std::string& path,
+                     std::span<const std::string> open_traces) {
+  std::vector<std::string> files{path};
+  if (format == ExportFormat::kCsv) {
+    for (const std::string& table : csv_file_names()) files.push_back(path + '/' + table);
+  }
+  for (const std::string& file : files) {
+    if (Status allowed = check_output(file, open_traces); !allowed) return allowed;
+  }
+  return {};
+}
+
 }  // namespace
+
+ExportPanel::ExportPanel() {
+  if (Result<std::string> found = find_viewer_page(); found) page = std::move(*found);
+}
 
 void ExportPanel::show(const Model& model, const Selection& selection) {
   open_ = true;
@@ -93,13 +113,14 @@ std::string ExportPanel::target() const {
 
 ExportPanel::Outcome ExportPanel::write(const std::shared_ptr<const Model>& model,
                                         ExportFormat format, const ExportOptions& options,
-                                        const std::string& path) {
+                                        const std::string& page, const std::string& path) {
   const ExportInput input{model->trace, model->source->readers,
                           model->report_ready ? &model->report : nullptr};
   const auto done = format == ExportFormat::kPerfetto ? export_perfetto(input, options, path)
                     : format == ExportFormat::kSqlite ? export_sqlite(input, options, path)
                     : format == ExportFormat::kCsv    ? export_csv(input, options, path)
-                                                      : export_snapshot(input, options, path);
+                    : format == ExportFormat::kPage ? export_page(input, options, {page, ""}, path)
+                                                    : export_snapshot(input, options, path);
   if (!done) return {false, done.error().message};
   std::string message =
       fmt::format("saved {} ({}); {}", path, size_text(done->bytes), text_of(format).opens);
@@ -110,7 +131,9 @@ ExportPanel::Outcome ExportPanel::write(const std::shared_ptr<const Model>& mode
 void ExportPanel::save(const std::shared_ptr<const Model>& model, const Selection& selection) {
   error_.clear();
   const std::string path = target();
-  if (const Status status = check_output(path, std::span(&model->trace.path, 1)); !status) {
+  std::vector<std::string> open_traces{model->trace.path};
+  if (const auto other = selection.comparison.other()) open_traces.push_back(other->trace.path);
+  if (const Status status = check_outputs(format_, path, open_traces); !status) {
     error_ = status.error().message;
     return;
   }
@@ -130,8 +153,8 @@ void ExportPanel::start(const std::shared_ptr<const Model>& model, const Selecti
   const uint32_t process = selected_process(*model, selection);
   if (only_rank && process != 0) options.processes = {process};
   working_ = true;
-  work_.wish([model, format = format_, options,
-              path = target()] { return write(model, format, options, path); },
+  work_.wish([model, format = format_, options, page = page,
+              path = target()] { return write(model, format, options, page, path); },
              false);
 }
 
@@ -140,7 +163,8 @@ void ExportPanel::draw_choices(const Model& model, const Selection& selection) {
   const char* names[std::size(kFormats)];
   for (size_t i = 0; i < std::size(kFormats); ++i) names[i] = kFormats[i].name;
   ImGui::SetNextItemWidth(px(190));
-  if (ImGui::Combo("##format", &chosen, names, static_cast<int>(std::size(kFormats)))) {
+  const size_t offered = std::size(kFormats) - (page.empty() ? 1 : 0);
+  if (ImGui::Combo("##format", &chosen, names, static_cast<int>(offered))) {
     set_format(static_cast<ExportFormat>(chosen));
   }
   ImGui::SameLine();

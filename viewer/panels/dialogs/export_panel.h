@@ -11,11 +11,13 @@
 
 namespace tidemark::view {
 
-enum class ExportFormat : uint8_t { kPerfetto, kSqlite, kCsv, kSnapshot };
+enum class ExportFormat : uint8_t { kPerfetto, kSqlite, kCsv, kSnapshot, kPage };
 
 class ExportPanel {
  public:
   static constexpr const char* kTitle = "Export";
+
+  ExportPanel();
 
   void set_wake(std::function<void()> wake) { work_.set_wake(std::move(wake)); }
 
@@ -37,6 +39,8 @@ class ExportPanel {
   // Whether the dialog asks if the file may be overwritten.
   bool asking() const { return !asked_about_.empty(); }
 
+  // The path of tidemark-view.html; empty: pages are not offered.
+  std::string page;
   // Called with the path of what was written.
   std::function<void(const std::string& path)> on_written;
 
@@ -53,8 +57,9 @@ class ExportPanel {
   };
 
   static Outcome write(const std::shared_ptr<const Model>& model, ExportFormat format,
-                       const ExportOptions& options, const std::string& path);
-  // Asks first where the file exists; never over the trace itself.
+                       const ExportOptions& options, const std::string& page,
+                       const std::string& path);
+  // Asks first where the file exists; never over a trace that is open.
   void save(const std::shared_ptr<const Model>& model, const Selection& selection);
   void start(const std::shared_ptr<const Model>& model, const Selection& selection);
   void draw_choices(const Model& model, const Selection& selection);
