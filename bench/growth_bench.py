@@ -1,4 +1,4 @@
-"""Time and memory of `tidemark report` while one thing in the input doubles.
+"""Time and memory of `tidemark report`, `diff` and `export` while one thing in the input doubles twice.
 
     python3 bench/growth_bench.py build/dev/tidemark [NAME ...]
 
@@ -13,37 +13,49 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "
 import growing_inputs  # noqa: E402
 
 MOST = 2.2
-SIZES = {"devices": 500, "streams": 20_000, "shared_frames": 100_000, "deep_stacks": 100_000,
-         "ranks": 1000, "nccl_calls": 200_000, "requests": 100_000}
+SIZES = {"devices": 256, "streams": 10_000, "shared_frames": 50_000, "deep_stacks": 50_000,
+         "ranks": 500, "rank_files": 500, "nccl_calls": 100_000, "requests": 50_000}
+COMMANDS = ("report", "diff", "export")
 
 
-def best_cost(tidemark, path):
+def command_of(name, path, folder):
+    more = {"report": (), "diff": (path,),
+            "export": ("--format", "perfetto", "-o", folder / "out.pftrace")}[name]
+    return [sys.argv[1], name, path, *more]
+
+
+def best_cost(command):
     """CPU seconds, the best of three, and MiB."""
-    results = [growing_inputs.cost([tidemark, "report", path]) for _ in range(3)]
+    results = [growing_inputs.cost(command) for _ in range(3)]
     if any(status != 0 for status, *_ in results):
-        sys.exit(f"report {path}: {results[0][1]}")
+        sys.exit(f"{command}: {results[0][1]}")
     return min(r[2] for r in results), min(r[3] for r in results)
 
 
+def costs_of(name, count):
+    """Of each command."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        path = growing_inputs.made(getattr(growing_inputs, name), folder, count)
+        return [best_cost(command_of(command, path, folder)) for command in COMMANDS]
+
+
 def main():
-    tidemark, names = sys.argv[1], sys.argv[2:] or SIZES
     worst = 0.0
-    print(f"{'':15}{'count':>9}{'seconds':>10}{'x':>6}{'MiB':>9}{'x':>6}")
-    for name in names:
-        seconds = memory = None
-        for doublings in range(2):
-            count = SIZES[name] << doublings
-            with tempfile.TemporaryDirectory() as folder:
-                path = growing_inputs.made(getattr(growing_inputs, name), pathlib.Path(folder),
-                                           count)
-                before, (seconds, memory) = (seconds, memory), best_cost(tidemark, path)
-            ratios = ("", "")
-            if doublings:
-                times = seconds / max(before[0], 0.01)
-                sizes = memory / before[1]
-                worst = max(worst, times, sizes)
-                ratios = (f"{times:.1f}", f"{sizes:.1f}")
-            print(f"{name:15}{count:9}{seconds:10.2f}{ratios[0]:>6}{memory:9.0f}{ratios[1]:>6}")
+    print(f"{'':15}{'count':>9}  {'':6}{'seconds':>10}{'x':>6}{'MiB':>9}{'x':>6}")
+    for name in sys.argv[2:] or SIZES:
+        before = None
+        for count in (SIZES[name] << doubling for doubling in range(3)):
+            costs = costs_of(name, count)
+            for i, (seconds, memory) in enumerate(costs):
+                ratios = ("", "")
+                if before:
+                    times, sizes = seconds / max(before[i][0], 0.01), memory / before[i][1]
+                    worst = max(worst, times, sizes)
+                    ratios = (f"{times:.1f}", f"{sizes:.1f}")
+                print(f"{name:15}{count:9}  {COMMANDS[i]:6}{seconds:10.2f}{ratios[0]:>6}"
+                      f"{memory:9.0f}{ratios[1]:>6}", flush=True)
+            before = costs
     sys.exit(worst > MOST)
 
 

@@ -102,23 +102,37 @@ def devices(folder, count):
     return trace.save(folder / "devices.tmk")
 
 
-def ranks(folder, count, allocations=50):
-    """One file of this many ranks, half of which are higher from the beginning."""
+def add_rank(trace, process, rank, ranks, allocations=50):
+    """Every other rank is higher from the beginning."""
+    trace.table(process, "Processes", [process_row(trace, process, rank, ranks)])
+    base = (1000 if rank % 2 else 100) * MiB
+    rows = [{"time_ns": START, "action": 4, "address": BASE, "size_bytes": 4000 * MiB},
+            {"time_ns": START + 1, "action": 1, "address": BASE, "size_bytes": base,
+             "block_bytes": base}]
+    for i in range(1, allocations + 1):
+        block = {"address": BASE + base, "size_bytes": 50 * MiB}
+        rows += [{**block, "time_ns": START + i * 1_000_000, "action": 1, "block_bytes": 50 * MiB},
+                 {**block, "time_ns": START + i * 1_000_000 + 1000, "action": 3}]
+    trace.table(process, "FrameworkEvents", rows)
+
+
+def ranks(folder, count):
+    """One file of this many ranks."""
     trace = TraceFile()
     for rank in range(count):
-        process = rank + 1
-        trace.table(process, "Processes", [process_row(trace, process, rank, count)])
-        base = (1000 if rank % 2 else 100) * MiB
-        rows = [{"time_ns": START, "action": 4, "address": BASE, "size_bytes": 4000 * MiB},
-                {"time_ns": START + 1, "action": 1, "address": BASE, "size_bytes": base,
-                 "block_bytes": base}]
-        for i in range(1, allocations + 1):
-            block = {"address": BASE + base, "size_bytes": 50 * MiB}
-            rows += [{**block, "time_ns": START + i * 1_000_000, "action": 1,
-                      "block_bytes": 50 * MiB},
-                     {**block, "time_ns": START + i * 1_000_000 + 1000, "action": 3}]
-        trace.table(process, "FrameworkEvents", rows)
+        add_rank(trace, rank + 1, rank, count)
     return trace.save(folder / "ranks.tmk")
+
+
+def rank_files(folder, count):
+    """A folder with a file of each rank."""
+    job = folder / "rank_files"
+    job.mkdir()
+    for rank in range(count):
+        trace = TraceFile()
+        add_rank(trace, 1, rank, count)
+        trace.save(job / f"rank{rank}.tmk")
+    return job
 
 
 def nccl_calls(folder, count):
