@@ -124,22 +124,34 @@ class Aligner {
       if (known_[i] && !ranks_[i]->host.empty()) aligned_on.try_emplace(ranks_[i]->host, i);
     }
     std::vector<uint64_t> unchecked;
+    std::set<std::string_view> hosts;  // of processes without a rank
     for (size_t i = 0; i < ranks_.size(); ++i) {
       if (known_[i]) continue;
-      if (const auto other = aligned_on.find(ranks_[i]->host); other != aligned_on.end()) {
+      const RankFacts& rank = *ranks_[i];
+      if (const auto other = aligned_on.find(rank.host); other != aligned_on.end()) {
         result_.clocks[i] = result_.clocks[other->second];
-        continue;
-      }
-      if (ranks_[i]->info.rank >= 0) {
-        unchecked.push_back(static_cast<uint64_t>(ranks_[i]->info.rank));
+      } else if (rank.info.rank >= 0) {
+        unchecked.push_back(static_cast<uint64_t>(rank.info.rank));
+      } else if (!rank.host.empty()) {
+        hosts.insert(rank.host);
       }
     }
-    if (unchecked.empty()) return;
     std::sort(unchecked.begin(), unchecked.end());
+    if (!unchecked.empty()) {
+      warn_of(fmt::format("{} {}", unchecked.size() == 1 ? "rank" : "ranks",
+                          list_of_ranks(unchecked)));
+    }
+    if (!hosts.empty()) {
+      warn_of(fmt::format("processes without a rank on {}{}", *hosts.begin(),
+                          hosts.size() > 1 ? fmt::format(" and {} more", hosts.size() - 1) : ""));
+    }
+  }
+
+  void warn_of(std::string_view who) {
     result_.warnings.push_back(fmt::format(
-        "{} {}: no collectives to align the clocks with; times are those of the hosts' clocks, "
+        "{}: no collectives to align the clocks with; times are those of the hosts' clocks, "
         "which may differ by seconds",
-        unchecked.size() == 1 ? "rank" : "ranks", list_of_ranks(unchecked)));
+        who));
   }
 
   std::span<const RankFacts* const> ranks_;
