@@ -487,12 +487,30 @@ uint64_t states_in_all(const DeviceEvidence& d) {
   return std::max(made, d.at_peak(Category::kGradient) * (adam ? 2 : 1));
 }
 
+// Another peak may remain, without the states.
+uint64_t saved_by_half_of_states(const DeviceEvidence& d) {
+  const AllocationColumns& all = d.model->allocations;
+  Rehearsal half(*d.model);
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (d.categories.of[i] == Category::kOptimizerState) half.leave_out(all[i], 0.5);
+  }
+  return half.saved_bytes();
+}
+
 }  // namespace
 
 std::optional<Advice> smaller_states(const DeviceEvidence& d) {
   const uint64_t states = states_in_all(d);
-  const uint64_t saved = states / 2;  // of states in 16 bits; of those in 32 bits, more
+  // Half of states in 16 bits, and more of those in 32 bits.
+  const uint64_t saved = d.ran_out() ? states / 2 : saved_by_half_of_states(d);
   if (saved == 0 || saved < d.peak_bytes() / 10) return std::nullopt;
+  if (saved != states / 2) {
+    return Advice{"smaller_states",
+                  fmt::format("an optimizer with states of 8 bits (bitsandbytes' AdamW8bit) or "
+                              "factored ones (Adafactor), for half of its {} or less, saves {}",
+                              size_text(states), size_text(saved)),
+                  saved};
+  }
   return Advice{"smaller_states",
                 fmt::format("an optimizer with states of 8 bits (bitsandbytes' AdamW8bit) or "
                             "factored ones (Adafactor) saves half of its {} or more{}",
@@ -562,7 +580,7 @@ std::shared_ptr<const BestReplay> find_best_replay(const DeviceEvidence& d, size
   const Result<WhatIf> whatif = replay_of(d, devices);
   if (!whatif) return nullptr;  // requested sizes are not known
   std::optional<Prediction> best = best_setting(*whatif);
-  if (!best) return nullptr;
+  if (!best || best->conf == whatif->own_conf()) return nullptr;
   return std::make_shared<const BestReplay>(
       BestReplay{replayed_text(*whatif, *d.model), std::move(*best), whatif->baseline()});
 }
@@ -605,10 +623,13 @@ std::optional<Advice> change_allocator(const DeviceEvidence& d, size_t devices) 
   const uint64_t saved = reserved - std::min(reserved, replay->best.reserved_peak);
   // If the run failed, avoiding the failure is the gain, whatever the peak is then.
   if (saved < reserved / 50 && !replay->avoids_failures()) return std::nullopt;
-  return Advice{"allocator_settings",
-                fmt::format("PYTORCH_CUDA_ALLOC_CONF={}: in a replay of {}, {}", replay->best.conf,
-                            replay->replayed, outcome_of(d, *replay, saved)),
-                saved};
+  const std::string& conf = replay->best.conf;
+  return Advice{
+      "allocator_settings",
+      fmt::format("{}{}: in a replay of {}, {}",
+                  conf.empty() ? "without PYTORCH_CUDA_ALLOC_CONF" : "PYTORCH_CUDA_ALLOC_CONF=",
+                  conf, replay->replayed, outcome_of(d, *replay, saved)),
+      saved};
 }
 
 std::optional<Advice> avoid_failure(const DeviceEvidence& d, size_t devices) {

@@ -27,7 +27,7 @@ namespace {
 constexpr uint32_t kLongPass = 4;  // allocations
 
 // From the first allocation of a backward pass to its last. What a pass that ran out of memory
-// would have freed goes as the exception does.
+// would have freed goes as the exception does, or is left where the history ends there.
 struct Span {
   uint32_t first = 0;
   uint32_t last = 0;
@@ -101,7 +101,8 @@ TrainingLines::TrainingLines(const AllocationHistory& model, const StackRoles& r
       next_backward = a.birth;
       if (!in_backward) {
         const bool failed = failed_between(model, a.birth, later);
-        backward.push_back({a.birth, failed ? kNever - 1 : a.birth, 0});
+        const uint32_t end = later == kNever ? kNever : kNever - 1;
+        backward.push_back({a.birth, failed ? end : a.birth, 0});
       }
       backward.back().first = a.birth;
       ++backward.back().births;

@@ -61,6 +61,12 @@ bool makes_optimizer_state(std::string_view function) {
          function == "_initialize_state";
 }
 
+// Of a program's own optimizer, whose constructor makes its states: optimizers.py, adamw.py.
+bool is_named_for_optimizer(std::string_view file) {
+  const std::string_view name = file.substr(file.rfind('/') + 1);
+  return (name.starts_with("optim") && !name.starts_with("optimized")) || name.starts_with("adam");
+}
+
 // Recordings name functions in full, "Module._apply", snapshots do not.
 std::string_view last_part(std::string_view function) {
   const size_t dot = function.rfind('.');
@@ -73,6 +79,7 @@ Sign python_sign(std::string_view qualified, std::string_view file) {
   if (contains(file, "torch/optim/")) {
     return makes_optimizer_state(function) ? Sign::kOptimizerInit : Sign::kOptimizer;
   }
+  if (function == "__init__" && is_named_for_optimizer(file)) return Sign::kOptimizerInit;
   if (function == "backward") return Sign::kBackward;  // also of a function defined by the program
   if (contains(file, "torch/autograd/")) {
     const bool runs = contains(function, "backward") || function == "grad";

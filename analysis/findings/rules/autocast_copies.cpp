@@ -68,12 +68,8 @@ std::optional<Advice> load_in_16_bits(const DeviceEvidence& d) {
 // Each copy only as long as its operation runs, which ends after it has allocated its result. A
 // graph would keep the copies.
 std::optional<Advice> without_cache(const DeviceEvidence& d) {
+  if (d.at_peak(Category::kActivation) >= d.peak_bytes() / 20) return std::nullopt;
   const AllocationColumns& all = d.model->allocations;
-  uint64_t kept = 0;
-  for (const uint32_t i : d.categories.kept_without_backward) {
-    if (all.alive_at(i, d.model->allocated_peak.event)) kept += all.block_bytes(i);
-  }
-  if (kept >= d.peak_bytes() / 20) return std::nullopt;
   const std::vector<uint32_t>& rows = d.categories.weight_copies;
   Rehearsal rehearsal(*d.model);
   uint32_t used = kNever;  // when the copy's operation has its result

@@ -2,11 +2,16 @@
 // Or two optimizers have states for the same parameters.
 #include <fmt/format.h>
 
+#include <unordered_map>
+#include <vector>
+
 #include "analysis/findings/advice.h"
 #include "analysis/findings/causes/doubled_states.h"
 #include "analysis/findings/causes/left_graphs.h"
 #include "analysis/findings/growth/growth.h"
+#include "analysis/findings/largest_stack.h"
 #include "analysis/findings/rules.h"
+#include "analysis/history/rehearsal.h"
 #include "analysis/insight/peak.h"
 #include "analysis/wording.h"
 
@@ -46,12 +51,58 @@ bool find_doubled(const DeviceEvidence& d, std::vector<Finding>& out) {
   return true;
 }
 
+// States that were made after the last forward pass of a recording, and are there at its end.
+std::vector<uint32_t> states_of_first_step(const DeviceEvidence& d) {
+  const AllocationColumns& all = d.model->allocations;
+  std::vector<uint32_t> states;
+  for (uint32_t i = 0; i < all.size(); ++i) {
+    if (all.seeded(i)) continue;
+    if (d.categories.of[i] == Category::kOptimizerState) {
+      if (all.release(i) == kNever) states.push_back(i);
+    } else if (!states.empty() && d.roles->of(all.stack(i)) == StackRole::kForward) {
+      return {};
+    }
+  }
+  return states;
+}
+
+// A recording that ends with the first step has no forward pass beside the optimizer's states.
+bool find_first_step(const DeviceEvidence& d, std::vector<Finding>& out) {
+  if (d.ran_out() || !d.categories.has_backward) return false;
+  const AllocationColumns& all = d.model->allocations;
+  const std::vector<uint32_t> states = states_of_first_step(d);
+  Rehearsal next(*d.model);
+  uint64_t bytes = 0;
+  std::unordered_map<uint32_t, uint64_t> by_stack;
+  for (const uint32_t i : states) {
+    next.hold_from(all[i], 0);
+    bytes += all.block_bytes(i);
+    by_stack[all.stack(i)] += all.block_bytes(i);
+  }
+  const uint64_t needed = next.peak_bytes();
+  if (needed <= d.peak_bytes() + d.peak_bytes() / 20) return false;
+  const bool fits = !d.limit.is_known() || needed <= d.limit.bytes;
+  Finding f = d.finding(
+      "optimizer_state_spike", fits ? kInfo : kWarning,
+      fmt::format("only the first step is recorded, which made {} of optimizer state after its "
+                  "backward pass: the next one has them from the start, and needs about {} "
+                  "allocated instead of {}",
+                  size_text(bytes), size_text(needed), size_text(d.peak_bytes())));
+  f.evidence = {{"optimizer_state_bytes", bytes},
+                {"next_step_bytes", needed},
+                {"allocated_peak_bytes", d.peak_bytes()}};
+  f.frames = d.process->names.stack_text(largest_stack(by_stack));
+  f.advice.push_back({"record_steps", "record two steps or more to see what a step needs", 0});
+  out.push_back(std::move(f));
+  return true;
+}
+
 }  // namespace
 
 void find_optimizer_state_spike(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
     if (d.model == nullptr || d.model->event_count() == 0) continue;
-    if (find_doubled(d, out) || d.has_room()) continue;
+    if (find_doubled(d, out) || d.has_room() || find_first_step(d, out)) continue;
     const uint64_t states = d.at_peak(Category::kOptimizerState);
     if (d.ran_out()) {
       if (!fails_in_optimizer(d) || fails_for_what_was_left(d)) continue;

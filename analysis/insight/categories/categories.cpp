@@ -115,7 +115,7 @@ class Categorizer {
         cleared_gradients_.push_back(static_cast<uint32_t>(i));
       }
       if (guess.category == Category::kKvCache) known_.cache_sizes.insert(a.asked_bytes());
-      if (guess.category == Category::kGradient && !a.seeded &&
+      if (guess.category == Category::kGradient && !is_older(a) &&
           (model_.seeded_blocks != 0 || !known_.set_up.empty())) {
         note_gradient(a, static_cast<uint32_t>(i));
       }
@@ -261,11 +261,17 @@ class Categorizer {
 
   void survey_failure() {
     if (model_.failures.empty()) return;
+    for (const FailedAllocation& failure : model_.failures) {
+      out_.has_backward |= roles_.of(failure.stack) == StackRole::kBackward;
+    }
     const uint32_t failed = model_.failures.back().event;
-    for (size_t i = 0; i < model_.allocations.size(); ++i) {
+    for (uint32_t i = 0; i < model_.allocations.size(); ++i) {
       const Allocation& a = model_.allocations[i];
       if (a.birth > failed) break;
-      if (meets(a, failed)) ++failed_with_[a.stack];
+      if (!meets(a, failed)) continue;
+      LeftAtFailure& left = failed_with_[a.stack];
+      if (left.blocks++ != 0 && left.last + 1 != i) ++left.apart;
+      left.last = i;
     }
   }
 
@@ -367,7 +373,15 @@ class Categorizer {
   bool is_repeated_at_failure(uint32_t stack) const {
     constexpr uint32_t kLayers = 3;
     const auto alive = failed_with_.find(stack);
-    return alive != failed_with_.end() && alive->second >= kLayers;
+    return alive != failed_with_.end() && alive->second.blocks >= kLayers;
+  }
+
+  // Of an optimizer's step that ran out of memory. It makes the states of one parameter after those
+  // of another; temporaries of many at once follow each other.
+  bool is_state_at_failure(const Allocation& a) const {
+    if (!meets(a, phases_.next_failure) || !is_repeated_at_failure(a.stack)) return false;
+    const LeftAtFailure& left = failed_with_.at(a.stack);
+    return 2 * left.apart > left.blocks;
   }
 
   // In a program that has no backward pass, and keeps no graphs either: a cache, or results. What
@@ -416,7 +430,8 @@ class Categorizer {
       case StackRole::kOptimizer:
         return meets(a, phases_.next_forward) || (a.release == kNever && model_.failures.empty())
                    ? Guess{Category::kOptimizerState, 8}
-                   : Guess{Category::kTemporary, 8};
+               : is_state_at_failure(a) ? Guess{Category::kOptimizerState, 6}
+                                        : Guess{Category::kTemporary, 8};
       case StackRole::kModuleSetUp:
         return set_up(a);
       case StackRole::kData:
@@ -607,8 +622,14 @@ class Categorizer {
   std::vector<uint32_t> older_graph_;                // rows, of the pass before the history
   uint32_t first_pass_ = kNever;
   uint32_t first_backward_ = kNever;
-  std::unordered_map<uint32_t, uint32_t> failed_with_;  // by stack: blocks alive at the last error
-  std::vector<uint32_t> cleared_gradients_;             // rows of what may be some
+  // Blocks of a stack that are alive at the last error.
+  struct LeftAtFailure {
+    uint32_t blocks = 0;
+    uint32_t apart = 0;  // those that do not follow the one before at once
+    uint32_t last = 0;   // row
+  };
+  std::unordered_map<uint32_t, LeftAtFailure> failed_with_;  // by stack
+  std::vector<uint32_t> cleared_gradients_;                  // rows of what may be some
   bool kept_without_backward_ = false;
   bool is_cleared_gradient_ = false;
   bool has_layers_ = false;  // modules, but for losses

@@ -83,7 +83,7 @@ class OlderBlocks {
       } else if (it != sizes.end() && it->second.states != 0) {
         --it->second.states;
         guess = {Category::kOptimizerState, 5};
-      } else if (it != sizes.end() || (!is_older(a) && out_.has_backward)) {
+      } else if (it != sizes.end() || (!is_older(a) && !known_.gradients.empty())) {
         guess = {};
       } else if (grown != growing.end()) {
         guess = {grown->second, 4};
@@ -171,9 +171,21 @@ class OlderBlocks {
     }
     // An optimizer that allocates nothing in its step is fused. Adam's counts steps on the card.
     const bool counts_steps = 2 * scalars >= parameters;
-    const uint64_t each = states_for_each(parameter_bytes, other_bytes, counts_steps ? 2 : 1);
+    const uint64_t each = 2 * bytes_made_of(Category::kOptimizerState) > parameter_bytes
+                              ? 0
+                              : states_for_each(parameter_bytes, other_bytes, counts_steps ? 2 : 1);
     for (auto& [size, copies] : sizes) copies.states = copies.parameters * each;
     return sizes;
+  }
+
+  // Of blocks whose stacks tell, which are no older ones.
+  uint64_t bytes_made_of(Category category) const {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < model_.allocations.size(); ++i) {
+      const Allocation& a = model_.allocations[i];
+      if (!is_older(a) && stays(a) && out_.of[i] == category) bytes += a.block_bytes;
+    }
+    return bytes;
   }
 
   // The blocks of each size are shared out among parameters, gradients and states.
@@ -214,6 +226,8 @@ class OlderBlocks {
     const std::optional<uint64_t> states = states_per_parameter(process_);
     const bool replaces = 2 * replaced > bytes;
     if (!replaces && !states) return;
+    // Those whose stacks are known are not among these.
+    if (10 * bytes_made_of(Category::kGradient) > bytes) return;
     const uint64_t sets = 2 + (replaces ? 0 : *states);
     uint64_t odd = 0;
     for (const auto& [size, count] : counts) odd += size * (count % sets);

@@ -46,7 +46,11 @@ void NextPhases::advance_to(const Allocation& a) {
     marks_.pop_back();
   }
   while (failures_ != 0 && model_.failures[failures_ - 1].event >= a.birth) {
-    next_failure = model_.failures[--failures_].event;
+    const FailedAllocation& failure = model_.failures[--failures_];
+    next_failure = failure.event;
+    // The phase had begun, perhaps with this request.
+    if (roles_.of(failure.stack) == StackRole::kBackward) next_backward = next_failure;
+    if (in_optimizer(roles_.of(failure.stack))) next_optimizer = next_failure;
   }
   const StackRole role = role_of(a);
   if (role == role_before_) return;

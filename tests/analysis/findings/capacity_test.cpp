@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "analysis/names/stack_lines.h"
+#include "tests/support/finding_parts.h"
 #include "tests/support/story.h"
 
 namespace tidemark {
@@ -16,18 +17,8 @@ namespace {
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 constexpr uint64_t kNotKnown = 0;  // the size of the card, as in a snapshot
 
-const Advice* advice_of(const Finding& f, std::string_view action) {
-  const auto found = std::find_if(f.advice.begin(), f.advice.end(),
-                                  [&](const Advice& a) { return a.action == action; });
-  return found == f.advice.end() ? nullptr : &*found;
-}
-
 std::string first_action(const Finding& f) {
   return f.advice.empty() ? "" : f.advice[0].action;
-}
-
-bool says(const Finding& f, std::string_view text) {
-  return f.summary.find(text) != std::string::npos;
 }
 
 // A data set that is moved to the card before the model is trained on it: in many blocks, or one.
@@ -106,19 +97,32 @@ TEST(Capacity, AFewRequestsTellWhatIsUsual) {
 TEST(Capacity, SettingsAreNoHelpForARunThatNeedsTooMuch) {
   const auto settings = [](bool fitted_before) {
     const Trace trace = Trace::on_card(kNotKnown, [=](Story& s, uint32_t) {
-      std::vector<uint64_t> blocks;
-      for (int i = 0; i < 40; ++i) blocks.push_back(s.alloc(21 * kMiB, s.forward(1)));
-      if (fitted_before) {
-        s.alloc(40 * kMiB, s.forward(1));
-        s.free(blocks.back());
-        s.free(blocks.front());
+      for (int i = 0; i < 20; ++i) {
+        if (fitted_before) s.free(s.alloc(40 * kMiB, s.forward(1)));
+        s.alloc(22 * kMiB, s.forward(1));
       }
       s.run_out(30 * kMiB, 20 * kMiB, s.forward(4));
     });
-    return advice_of(trace.finding("capacity"), "allocator_settings") != nullptr;
+    const std::vector<Finding>& found = trace.report().findings;
+    return std::any_of(found.begin(), found.end(), [](const Finding& f) {
+      return advice_of(f, "allocator_settings") != nullptr;
+    });
   };
   EXPECT_FALSE(settings(false));
   EXPECT_TRUE(settings(true));
+}
+
+// PyTorch empties its cache before it fails, a recording made by hand may not.
+TEST(Capacity, TheSettingsOfTheRecordingAreNoAdvice) {
+  const Trace trace = Trace::on_card(kNotKnown, [](Story& s, uint32_t) {
+    std::vector<uint64_t> blocks;
+    for (int i = 0; i < 40; ++i) blocks.push_back(s.alloc(21 * kMiB, s.forward(1)));
+    s.alloc(40 * kMiB, s.forward(1));
+    s.free(blocks.back());
+    s.free(blocks.front());
+    s.run_out(30 * kMiB, 20 * kMiB, s.forward(4));
+  });
+  EXPECT_EQ(advice_of(trace.finding("capacity"), "allocator_settings"), nullptr);
 }
 
 // Images that grow: the holes are those of smaller ones, and no setting is enough.

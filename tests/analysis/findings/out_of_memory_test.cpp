@@ -10,18 +10,13 @@
 #include "analysis/insight/card/limit.h"
 #include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
+#include "tests/support/finding_parts.h"
 #include "tests/support/story.h"
 
 namespace tidemark {
 namespace {
 
 using Ids = std::vector<std::string>;
-
-const Advice* advice_of(const Finding& f, std::string_view action) {
-  const auto found = std::find_if(f.advice.begin(), f.advice.end(),
-                                  [&](const Advice& a) { return a.action == action; });
-  return found == f.advice.end() ? nullptr : &*found;
-}
 
 // Every run has some holes, and some setting of the allocator with which one more request fits.
 TEST(OutOfMemory, FewHolesAreNotTheCause) {

@@ -108,6 +108,28 @@ TEST(OlderBlocks, AnOptimizerThatStepsAloneHasGradients) {
   EXPECT_EQ(bytes_of(trace, Category::kOptimizerState), 28 * kMiB);
 }
 
+// The end of a first step, as a full ring keeps it: only the parameters have no stack.
+TEST(OlderBlocks, GradientsAndStatesWithStacksAreNotSoughtAmongThem) {
+  for (const bool in_backward : {false, true}) {
+    const Trace trace([=](Story& s, uint32_t) {
+      const uint32_t step = s.optimizer("_single_tensor_adam");
+      older_copies(s, 1);
+      for (const uint64_t bytes : kWeights) {
+        for (int i = 0; i < 2; ++i) s.older_block(bytes, s.optimizer("_init_group"));
+        if (bytes == kWeights.back() && in_backward) {
+          s.alloc(bytes, s.node("MmBackward0"));
+        } else {
+          s.older_block(bytes, s.node("MmBackward0"));
+        }
+      }
+      for (const uint64_t bytes : kWeights) s.free(s.alloc(bytes, step));
+    });
+    EXPECT_EQ(bytes_of(trace, Category::kParameter), 14 * kMiB) << in_backward;
+    EXPECT_EQ(bytes_of(trace, Category::kGradient), 14 * kMiB) << in_backward;
+    EXPECT_EQ(bytes_of(trace, Category::kOptimizerState), 28 * kMiB) << in_backward;
+  }
+}
+
 // A step under FSDP on two ranks: parameters are gathered one by one, and the gradients of all of
 // them are reduced as one block. Nothing shows the optimizer.
 void sharded_step(Story& s) {
