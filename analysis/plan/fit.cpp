@@ -69,7 +69,8 @@ Result<FittingBatch> largest_batch(const Planner& planner, const PlanChange& cha
   return found;
 }
 
-std::optional<PlanChange> cheapest_fit(const Planner& planner, const PlanChange& change) {
+std::optional<PlanChange> cheapest_fit(const Planner& planner, const PlanChange& change,
+                                       uint64_t samples) {
   // From what costs nothing to what costs time or changes results. Costs are an order, not a
   // measure: a setting of the allocator, fused and 8-bit optimizers, recomputation, 16 bits, and
   // last a smaller batch.
@@ -78,7 +79,9 @@ std::optional<PlanChange> cheapest_fit(const Planner& planner, const PlanChange&
     PlanChange change;
   };
   std::vector<Candidate> candidates;
-  const bool computes_in_16 = recorded_widths(planner.program()).computes_in_16();
+  // Under autocast, weights and what stays in 32 bits are left to convert.
+  const RecordedWidths widths = recorded_widths(planner.program());
+  const bool converts = widths.autocasts || !widths.computes_in_16();
   const bool optimizes = planner.program().has_optimizer();
   for (unsigned set = 0; set < 8; ++set) {
     for (int optimizer = 0; optimizer < (optimizes ? 3 : 1); ++optimizer) {
@@ -96,7 +99,7 @@ std::optional<PlanChange> cheapest_fit(const Planner& planner, const PlanChange&
           c.cost += 12;
         }
         if ((set & 4) != 0) {
-          if (change.precision != PlanPrecision::kRecorded || computes_in_16) continue;
+          if (change.precision != PlanPrecision::kRecorded || !converts) continue;
           c.change.precision = PlanPrecision::kHalf;
           c.cost += 25;
         }
@@ -105,7 +108,10 @@ std::optional<PlanChange> cheapest_fit(const Planner& planner, const PlanChange&
           c.change.optimizer = optimizer == 1 ? PlanOptimizer::kFused : PlanOptimizer::kAdamW8bit;
           c.cost += optimizer == 1 ? 2 : 6;
         }
-        c.change.batch /= 1 << halvings;
+        if (halvings != 0) {
+          c.change.batch = snapped(change.batch / (1 << halvings), samples);
+          if (c.change.batch >= change.batch) continue;
+        }
         c.cost += 50 * halvings;
         candidates.push_back(std::move(c));
       }

@@ -6,7 +6,9 @@
 #include <map>
 
 #include "analysis/insight/card/limit.h"
+#include "analysis/plan/program/first_step.h"
 #include "analysis/whatif/context_size.h"
+#include "analysis/wording.h"
 
 namespace tidemark {
 
@@ -151,6 +153,7 @@ Planner::Planner(const ProcessModel& process, const AllocationHistory& model, Wh
       laws_(infer_laws(program_)),
       failure_(last_failure(program_)) {
   variety_ = learn_from_steps(program_, laws_);
+  later_states_ = states_of_only_step(program_);
   const uint64_t card = whatif_.card_bytes();
   // Where the driver refused memory, that is all there was; also if the size of the same card is
   // given, of which contexts and other processes hold the rest.
@@ -261,6 +264,13 @@ std::optional<int64_t> Planner::other_device_that_failed() const {
   return failure_.model->device;
 }
 
+Status Planner::knows_growth() const {
+  if (program_.first_forward() != kNever || !program_.passes().empty()) return {};
+  return Error{
+      "--batch, --seq and --fit: no forward pass was found in this recording, so it does not tell "
+      "what grows: record a step of training, or calls of the model"};
+}
+
 std::vector<PlanPoint> Planner::recorded_curve() const {
   const AllocationHistory& recorded = program_.model();
   CurveWatch watch(recorded.event_count(), options_.curve_points);
@@ -280,7 +290,18 @@ AllocatorSettings Planner::settings_of(const PlanChange& change) const {
 
 Result<PlannedRun> Planner::run_of(const PlanChange& change, Estimate estimate) const {
   return planned_run(program_, whatif_.log(), change,
-                     planned_sizes(program_, laws_, change, estimate), estimate);
+                     planned_sizes(program_, laws_, change, estimate), estimate, later_states_);
+}
+
+Result<PlannedRun> Planner::recorded_run() const {
+  return planned_run(program_, whatif_.log(), {},
+                     planned_sizes(program_, laws_, {}, Estimate::kLikely), Estimate::kLikely, {});
+}
+
+uint64_t Planner::replayed_reserved_peak() const {
+  const Result<PlannedRun> same = recorded_run();
+  if (!same) return whatif_.recorded_reserved_peak();
+  return whatif_.replay(whatif_.own_settings(), same->blocks, same->requests, 0).reserved_peak;
 }
 
 Result<PlanOutcome> Planner::plan(const PlanChange& change) const {
@@ -305,7 +326,7 @@ Result<PlanOutcome> Planner::plan(const PlanChange& change) const {
     const bool fewer = estimate == Estimate::kLow && adds_autocast(program_, change);
     if (others == sizes && !fewer) continue;
     const Result<PlannedRun> other =
-        planned_run(program_, whatif_.log(), change, std::move(others), estimate);
+        planned_run(program_, whatif_.log(), change, std::move(others), estimate, later_states_);
     if (!other) return other.error();
     const Prediction p = whatif_.replay(settings, other->blocks, other->requests, 0);
     out.low_reserved = std::min(out.low_reserved, p.reserved_peak);
@@ -319,6 +340,14 @@ Result<PlanOutcome> Planner::plan(const PlanChange& change) const {
   }
   add_composition(*run, out);
   state_assumptions(change, out.assumptions);
+  uint64_t later = 0;
+  for (const uint32_t row : later_states_) later += sizes[row];
+  if (later != 0) {
+    out.assumptions.push_back(fmt::format(
+        "the recording ends after the first step of the optimizer: later steps also keep {} of its "
+        "states from their beginning, which the plan counts",
+        size_text(later)));
+  }
   return out;
 }
 
@@ -326,10 +355,7 @@ Result<PlanOutcome> Planner::plan(const PlanChange& change) const {
 // reserved before the history began may stay reserved.
 void Planner::widen_by_replay(PlanOutcome& out) const {
   const uint64_t recorded = whatif_.recorded_reserved_peak();
-  const Result<PlannedRun> same = run_of({}, Estimate::kLikely);
-  if (!same) return;
-  const uint64_t replayed =
-      whatif_.replay(whatif_.own_settings(), same->blocks, same->requests, 0).reserved_peak;
+  const uint64_t replayed = replayed_reserved_peak();
   if (recorded > replayed) {
     out.high_reserved += recorded - replayed;
   } else if (!ran_out()) {
@@ -374,7 +400,7 @@ void Planner::add_composition(const PlannedRun& run, PlanOutcome& out) const {
     }
   };
   add(run, true);
-  if (const Result<PlannedRun> same = run_of({}, Estimate::kLikely)) add(*same, false);
+  if (const Result<PlannedRun> same = recorded_run()) add(*same, false);
   for (auto& [category, bytes] : categories) {
     bytes.category = category;
     out.categories.push_back(bytes);

@@ -73,12 +73,17 @@ class Planner {
   // the two do not differ.
   Status learn(const ProcessModel& other, Dimension dimension);
 
+  // An error where no forward pass was recorded: what grows with a batch or a length is not known.
+  Status knows_growth() const;
+
   Result<PlanOutcome> plan(const PlanChange& change) const;
   // Only whether it fits the card, a larger batch without emptying the cache more than a few times;
   // errors as of plan().
   Result<bool> fits(const PlanChange& change) const;
 
   std::vector<PlanPoint> recorded_curve() const;
+  // Of the recorded requests, replayed without a change.
+  uint64_t replayed_reserved_peak() const;
   const WhatIf& whatif() const { return whatif_; }
   const RecordedProgram& program() const { return program_; }
   // What the card holds outside of PyTorch's allocator: as recorded, or assumed where the recording
@@ -119,6 +124,7 @@ class Planner {
   static LastFailure last_failure(const RecordedProgram& program);
 
   Result<PlannedRun> run_of(const PlanChange& change, Estimate estimate) const;
+  Result<PlannedRun> recorded_run() const;
   AllocatorSettings settings_of(const PlanChange& change) const;
   void widen_by_replay(PlanOutcome& out) const;
   void add_composition(const PlannedRun& run, PlanOutcome& out) const;
@@ -134,6 +140,7 @@ class Planner {
   LastFailure failure_;
   LearntLaws learnt_;
   Dimension learnt_dimension_ = Dimension::kBatch;
+  std::vector<uint32_t> later_states_;  // that a step after the recorded one has
   StepVariety variety_ = StepVariety::kNone;
   uint64_t outside_bytes_ = 0;
   bool assumes_outside_ = false;
@@ -153,7 +160,8 @@ Result<FittingBatch> largest_batch(const Planner& planner, const PlanChange& cha
                                    uint64_t samples);
 
 // The cheapest set of changes, on top of `change`, with which the program fits; none: nothing
-// helps.
-std::optional<PlanChange> cheapest_fit(const Planner& planner, const PlanChange& change);
+// helps. Smaller batches have whole samples where `samples` are known.
+std::optional<PlanChange> cheapest_fit(const Planner& planner, const PlanChange& change,
+                                       uint64_t samples);
 
 }  // namespace tidemark

@@ -29,7 +29,7 @@ Result<PlanFit> fit(const Planner& planner, const PlanQuestion& question, bool f
     out.outcome = std::move(*outcome);
   }
   if (fits) return out;
-  out.cheapest = cheapest_fit(planner, question.change);
+  out.cheapest = cheapest_fit(planner, question.change, question.samples);
   if (!out.cheapest) return out;
   Result<PlanOutcome> outcome = planner.plan(*out.cheapest);
   if (outcome) out.cheapest_outcome = std::move(*outcome);
@@ -50,6 +50,9 @@ Result<PlanDevice> plan_device(const ProcessModel& process, const AllocationHist
       Planner::prepare(process, history.device, question.options);
   if (!prepared) return prepared.error();
   Planner& planner = **prepared;
+  if (question.fit || question.change.batch != 1 || question.change.seq != 1) {
+    if (Status ok = planner.knows_growth(); !ok) return ok.error();
+  }
   PlanDevice d;
   if (other != nullptr) {
     const ProcessModel* second = counterpart(*other, process);
@@ -61,9 +64,7 @@ Result<PlanDevice> plan_device(const ProcessModel& process, const AllocationHist
   }
   Result<PlanOutcome> outcome = planner.plan(question.change);
   if (!outcome) return outcome.error();
-  const Result<PlanOutcome> same = planner.plan({});
-  if (!same) return same.error();
-  d.replayed_reserved_peak = same->likely.reserved_peak;
+  d.replayed_reserved_peak = planner.replayed_reserved_peak();
   d.rank = process.info.rank;
   d.pid = process.info.pid;
   d.file = process.file;

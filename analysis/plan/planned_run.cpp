@@ -7,6 +7,7 @@
 #include "analysis/plan/checkpointing.h"
 #include "analysis/plan/layer_passes.h"
 #include "analysis/plan/planned_sizes.h"
+#include "analysis/plan/program/first_step.h"
 #include "analysis/plan/request_edits.h"
 
 namespace tidemark {
@@ -31,7 +32,10 @@ class RunPlanner {
     sizes_ = std::move(sizes);
   }
 
-  Result<PlannedRun> run() {
+  Result<PlannedRun> run(const std::vector<uint32_t>& earlier) {
+    for (const uint32_t row : earlier) {
+      if (places_.made(row) != kNever) edits_.move(places_.made(row), first_step());
+    }
     if (change_.checkpoint) {
       const Layers layers(p_, change_.checkpoint_modules);
       if (layers.empty()) return no_layers("--checkpoint");
@@ -162,11 +166,19 @@ class RunPlanner {
     return sizes;
   }
 
+  // Where the first pass begins.
+  uint32_t first_step() const {
+    const uint32_t forward = p_.first_forward();
+    return places_.after_birth(forward == kNever ? p_.passes().front().forward_first : forward);
+  }
+
   // The first step of the optimizer follows the first backward pass. With gradients from before the
-  // history, there were steps before it.
+  // history, there were steps before it; where it is the only one, later ones are planned.
   void add_states(const std::vector<uint32_t>& gradients, uint64_t states) {
     const bool older = p_.model().allocations.seeded(gradients.front());
-    const uint32_t at = older ? 0 : optimizer_step_after(p_.passes().front());
+    const uint32_t at = older                      ? 0
+                        : ends_with_first_step(p_) ? first_step()
+                                                   : optimizer_step_after(p_.passes().front());
     for (const uint32_t row : gradients) {
       uint64_t bytes = sizes_[row];
       if (change_.optimizer == PlanOptimizer::kAdamW8bit) {
@@ -422,8 +434,8 @@ class RunPlanner {
 
 Result<PlannedRun> planned_run(const RecordedProgram& program, const RequestLog& log,
                                const PlanChange& change, std::vector<uint64_t> sizes,
-                               Estimate estimate) {
-  return RunPlanner(program, log, change, std::move(sizes), estimate).run();
+                               Estimate estimate, const std::vector<uint32_t>& earlier) {
+  return RunPlanner(program, log, change, std::move(sizes), estimate).run(earlier);
 }
 
 }  // namespace tidemark

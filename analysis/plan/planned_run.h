@@ -21,10 +21,10 @@ struct PlannedRun {
   std::vector<Category> category;  // by block
 };
 
-// `sizes`: with that estimate. Errors: the recording does not know what the change needs, such as
-// nn.Modules.
+// `sizes`: with that estimate. `earlier`: rows that a later step has from its beginning. Errors:
+// the recording does not know what the change needs, such as nn.Modules.
 Result<PlannedRun> planned_run(const RecordedProgram& program, const RequestLog& log,
                                const PlanChange& change, std::vector<uint64_t> sizes,
-                               Estimate estimate);
+                               Estimate estimate, const std::vector<uint32_t>& earlier);
 
 }  // namespace tidemark

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <unordered_set>
 #include <vector>
 
 #include "analysis/plan/program/program.h"
@@ -63,6 +64,10 @@ class RequestEdits {
   uint32_t end() const { return static_cast<uint32_t>(log_.requests.size()); }
   // Before the request at this place; several at one place stay in the order of these calls.
   void insert(uint32_t at, Request request) { inserted_.push_back({std::min(at, end()), request}); }
+  void move(uint32_t from, uint32_t to) {
+    insert(to, log_.requests[from]);
+    moved_.insert(from);
+  }
 
   void take(const RequestPlaces& places, std::vector<Request>& requests,
             std::vector<int64_t>& time_ns) && {
@@ -77,6 +82,7 @@ class RequestEdits {
         time_ns.push_back(now);
       }
       if (at == end()) break;
+      if (moved_.contains(at)) continue;
       requests.push_back(log_.requests[at]);
       time_ns.push_back(now);
     }
@@ -89,6 +95,7 @@ class RequestEdits {
   };
   const RequestLog& log_;
   std::vector<Inserted> inserted_;
+  std::unordered_set<uint32_t> moved_;
 };
 
 }  // namespace tidemark

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <string_view>
 
@@ -61,6 +62,15 @@ class TextPlan : StyledLines {
                                 : "");
   }
 
+  std::string cheapest_text(const PlanDevice& d, const PlanChange& change) const {
+    const double samples = change.batch * static_cast<double>(report_.samples);
+    return change_text(d, change) +
+           (change.batch != 1 && samples >= 1
+                ? fmt::format(" ({})",
+                              counted(static_cast<uint64_t>(std::llround(samples)), "sample"))
+                : "");
+  }
+
   void outcome(std::string_view indent, const PlanOutcome& o) {
     line(styled("{}{} reserved{}, {} allocated{}", indent, bold(size_text(o.likely.reserved_peak)),
                 range_text(o.low_reserved, o.high_reserved), size_text(o.likely.allocated_peak),
@@ -68,7 +78,7 @@ class TextPlan : StyledLines {
   }
 
   static std::string range_text(uint64_t least, uint64_t most) {
-    if (least == most) return "";
+    if (most - least <= most / 200) return "";  // the two ends would look alike
     const auto [low, high] = size_texts(least, most);
     return fmt::format(" ({} to {})", low, high);
   }
@@ -193,7 +203,9 @@ class TextPlan : StyledLines {
 
   void largest_batch(const PlanDevice& d, const PlanFit& f) {
     if (f.batch.factor == 0) {
-      line(paint("  No batch fits this card, however small.", "1;31"));
+      line(paint(report_.samples != 0 ? "  Not even a batch of one sample fits this card."
+                                      : "  No batch fits this card, however small.",
+                 "1;31"));
       return;
     }
     if (!d.has_whole_step) {
@@ -211,26 +223,29 @@ class TextPlan : StyledLines {
           size_text(d.capacity), caveats(d, f.outcome)));
       return;
     }
-    const std::string samples =
-        report_.samples != 0 ? fmt::format(" ({})", counted(f.batch.samples, "sample")) : "";
-    const StyledText factor = bold(factor_text(f.batch.factor) + "x");
+    const StyledText batch = bold(batch_text(f.batch));
     if (d.ends_at_error) {
       line(
-          styled("  At most {}{} of the recorded batch fits: the recording ends with the error, in "
-                 "the middle of a step",
-                 factor, samples));
+          styled("  Largest batch that fits: at most {}: the recording ends with the error, in the "
+                 "middle of a step",
+                 batch));
       return;
     }
-    line(styled("  Largest batch that fits: {}{}{} the recorded one: {} reserved of {}{}", factor,
-                samples, f.batch.at_limit ? " or more of" : "",
-                size_text(f.outcome.on_card->reserved_peak), size_text(d.capacity),
-                caveats(d, f.outcome)));
+    line(styled("  Largest batch that fits: {}{}: {} reserved of {}{}", batch,
+                f.batch.at_limit ? " or more" : "", size_text(f.outcome.on_card->reserved_peak),
+                size_text(d.capacity), caveats(d, f.outcome)));
+  }
+
+  std::string batch_text(const FittingBatch& batch) const {
+    return (report_.samples != 0 ? counted(batch.samples, "sample") + ", " : "") +
+           factor_text(batch.factor) + "x the recorded batch";
   }
 
   void shared_batch(const PlanDevice& d, const SharedBatch& shared) {
     if (!d.has_whole_step) return;
-    const std::string most = shared.batch.factor == 0
-                                 ? "no batch"
+    const std::string most = shared.batch.factor == 0 ? "no batch"
+                             : report_.samples != 0
+                                 ? "at most " + counted(shared.batch.samples, "sample")
                                  : fmt::format("at most {}x", factor_text(shared.batch.factor));
     line(paint(fmt::format("  The devices of this process share the batch, and {} fits cuda:{}.",
                            most, shared.device),
@@ -251,7 +266,7 @@ class TextPlan : StyledLines {
     if (f.shared) shared_batch(d, *f.shared);
     if (f.cheapest) {
       line(styled("  Cheapest changes with which {} fits: {}: {} reserved of {}{}",
-                  d.ends_at_error ? "what was recorded" : "it", bold(change_text(d, *f.cheapest)),
+                  d.ends_at_error ? "what was recorded" : "it", bold(cheapest_text(d, *f.cheapest)),
                   size_text(f.cheapest_outcome ? f.cheapest_outcome->on_card->reserved_peak : 0),
                   size_text(d.capacity),
                   f.cheapest_outcome ? caveats(d, *f.cheapest_outcome) : ""));

@@ -44,7 +44,9 @@ TEST(PlanText, OneSampleIsNotSeveral) {
   PlanReport report = fitted("");
   report.samples = 2;
   report.devices[0].fit->batch.samples = 1;
-  EXPECT_TRUE(has(plan_as_text(report, false), "0.5x (1 sample) the recorded one"));
+  EXPECT_TRUE(has(plan_as_text(report, false), "fits: 1 sample, 0.5x the recorded batch: "));
+  report.devices[0].fit->batch = {};
+  EXPECT_TRUE(has(plan_as_text(report, false), "Not even a batch of one sample fits"));
 }
 
 // One setting with which a request fits that failed in the recording.

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 
 #include "analysis/plan/layers.h"
@@ -547,9 +548,103 @@ TEST(Plan, AFailedRunFitsAfterTheCheapestChanges) {
   const auto planner = planner_of(failed.process());
   EXPECT_TRUE(planner->ran_out());
   EXPECT_FALSE(planned(*planner, {}).fits());
-  const auto change = cheapest_fit(*planner, {});
+  const auto change = cheapest_fit(*planner, {}, shape.batch);
   ASSERT_TRUE(change);
   EXPECT_TRUE(planned(*planner, *change).fits()) << change->text();
+}
+
+// Without modules to checkpoint and without states.
+TransformerShape bare_shape() {
+  TransformerShape shape;
+  shape.modules = false;
+  shape.optimizer = TransformerShape::Optimizer::kSgd;
+  return shape;
+}
+
+TEST(Plan, AutocastIsFollowedByAWholeModelIn16Bits) {
+  TransformerShape shape = bare_shape();
+  shape.autocast = true;
+  const TransformerRun recorded(shape);
+  const auto planner =
+      planner_of(recorded.process(), recorded.reserved_peak() * 8 / 10 + kContextBytes);
+  ASSERT_TRUE(planner->program().autocasts());
+  const auto change = cheapest_fit(*planner, {}, shape.batch);
+  ASSERT_TRUE(change);
+  EXPECT_EQ(change->precision, PlanPrecision::kHalf);
+}
+
+// There is nothing between one sample and none.
+TEST(Plan, SmallerBatchesHaveWholeSamples) {
+  for (const uint64_t samples : {1U, 3U, 6U}) {
+    SCOPED_TRACE(samples);
+    TransformerShape shape = bare_shape();
+    shape.batch = samples;
+    const TransformerRun recorded(shape);
+    for (const uint64_t percent : {15U, 30U, 50U}) {
+      const uint64_t card = recorded.reserved_peak() * percent / 100 + kContextBytes;
+      const auto planner = planner_of(recorded.process(), card);
+      const auto change = cheapest_fit(*planner, {}, samples);
+      if (!change) continue;
+      const double wanted = change->batch * static_cast<double>(samples);
+      EXPECT_GE(wanted, 1);
+      EXPECT_NEAR(wanted, std::round(wanted), 1e-9);
+    }
+  }
+}
+
+// AdamW makes its states in the first step, after the passes that later steps add them to.
+TEST(Plan, LaterStepsKeepTheStatesThatTheFirstOneMade) {
+  TransformerShape shape;
+  shape.steps = 1;
+  TransformerShape more = shape;
+  more.steps = 3;
+  const TransformerRun first(shape);
+  const TransformerRun later(more);
+  ASSERT_LT(first.allocated_peak(), later.allocated_peak());
+  const auto planner = planner_of(first.process());
+  const PlanOutcome outcome = planned(*planner, {});
+  expect_close(outcome.likely.allocated_peak, later.allocated_peak(), 0.03);
+  expect_close(outcome.likely.reserved_peak, later.reserved_peak(), 0.1);
+  EXPECT_TRUE(says(outcome, "later steps also keep"));
+  EXPECT_EQ(planner->replayed_reserved_peak(), first.reserved_peak());
+  PlanChange twice;
+  twice.batch = 2;
+  more.batch *= 2;
+  const TransformerRun twice_later(more);
+  expect_close(planned(*planner, twice).likely.allocated_peak, twice_later.allocated_peak(), 0.03);
+  EXPECT_FALSE(says(planned(*planner_of(later.process()), {}), "later steps also keep"));
+  // States that the recorded optimizer does not have.
+  shape.optimizer = TransformerShape::Optimizer::kSgd;
+  more.batch = shape.batch;
+  more.optimizer = TransformerShape::Optimizer::kBytes;
+  PlanChange change;
+  change.optimizer = PlanOptimizer::kAdamW8bit;
+  const TransformerRun plain(shape);
+  expect_close(planned(*planner_of(plain.process()), change).likely.allocated_peak,
+               TransformerRun(more).allocated_peak(), 0.01);
+}
+
+// What grows with a batch is not known without a pass; what does not is planned.
+TEST(Plan, BatchesNeedAForwardPass) {
+  for (const bool steps : {false, true}) {
+    const Trace trace([steps](Story& s, uint32_t) {
+      for (int i = 0; i < 4; ++i) s.alloc(8 * kMiB, s.setup());
+      for (int i = 0; i < 8 && steps; ++i) s.alloc(8 * kMiB, s.optimizer("_init_group"));
+    });
+    PlanQuestion question;
+    question.options.whatif.card_bytes = uint64_t{8} << 30;
+    EXPECT_TRUE(make_plan_report(trace.model(), nullptr, question));
+    question.fit = true;
+    for (const auto& [batch, seq] :
+         {std::pair{1.0, 1.0}, std::pair{2.0, 1.0}, std::pair{1.0, 2.0}}) {
+      question.change.batch = batch;
+      question.change.seq = seq;
+      const auto refused = make_plan_report(trace.model(), nullptr, question);
+      ASSERT_FALSE(refused);
+      EXPECT_NE(refused.error().message.find("no forward pass"), std::string::npos);
+      question.fit = false;
+    }
+  }
 }
 
 // Other processes and contexts held the rest of the card: what ran out there does not fit it,
