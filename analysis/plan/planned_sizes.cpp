@@ -5,6 +5,8 @@
 #include <set>
 #include <string_view>
 
+#include "analysis/plan/half_results.h"
+
 namespace tidemark {
 
 namespace {
@@ -41,6 +43,7 @@ class PlannedSizes {
   }
 
   std::vector<uint64_t> run(const SizeLaws& laws, Estimate estimate) {
+    if (adds_autocast(p_, change_)) half_ = half_results(p_, laws);
     std::vector<uint64_t> sizes(p_.rows());
     for (size_t i = 0; i < sizes.size(); ++i) {
       uint64_t bytes = estimated(laws[i], estimate, p_.bytes(i));
@@ -122,7 +125,7 @@ class PlannedSizes {
     }
     if (change_.precision == PlanPrecision::kAutocast) {
       if (widths_.computes_in_16()) return bytes;
-      return !weights && computes_in_half(row) ? divided(bytes, 2) : bytes;
+      return !weights && computes_in_half(row, estimate) ? divided(bytes, 2) : bytes;
     }
     if (p_.autocasts()) {
       if (!weights && !in_full_precision(row)) {
@@ -244,14 +247,14 @@ class PlannedSizes {
   }
 
   // Operations that autocast runs in 16 bits, and those that follow the type of their input.
-  bool computes_in_half(size_t row) const {
+  bool computes_in_half(size_t row, Estimate estimate) const {
+    // Without names of operations, one in 32 bits may be among them.
+    if (!half_.empty() && half_[row] && (p_.names_operations() || estimate != Estimate::kHigh))
+      return true;
     const StackRole role = p_.role(row);
     if (role != StackRole::kForward && role != StackRole::kBackward) return false;
     const std::string_view operation = p_.operation(row);
-    for (const std::string_view full : {"norm", "Norm", "softmax", "Softmax", "loss", "Loss",
-                                        "cross_entropy", "mbedding", "ToCopy"}) {
-      if (contains(operation, full)) return false;
-    }
+    if (runs_in_32(operation)) return false;
     if (p_.is_weight_copy(row)) return false;  // of another device
     const std::string_view file = p_.operation_file(row);
     // Residual connections add to 32-bit sums.
@@ -313,6 +316,7 @@ class PlannedSizes {
   const PlanChange& change_;
   std::vector<bool> integer_;
   std::vector<bool> cast_;
+  std::vector<bool> half_;  // of the program's own lines, under autocast
   std::set<uint64_t> full_sizes_;
   std::map<size_t, uint64_t> state_index_;  // among the states of its size
   uint64_t states_ = 1;

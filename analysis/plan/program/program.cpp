@@ -324,17 +324,20 @@ size_t most_at_once(const std::vector<std::pair<uint32_t, uint32_t>>& lives) {
 // blocks of half the size of a parameter that are not the last of their operation, for most of the
 // parameters' bytes, show it. Results have such sizes by chance: where neither native frames nor
 // kernels tell more, as many copies as there are weights have to be there at once. Autocast keeps
-// them to its end, and a graph to that of its backward pass.
+// them to its end, and a graph to that of its backward pass; of weights that need no gradients,
+// each is gone after its product.
 void RecordedProgram::find_autocast() {
   const NumberWidth products = width_of_products(process_.compute);
   if (products == NumberWidth::k32) return;  // as kernels tell
   const bool may_be_chance = !names_operations() && products == NumberWidth::kUnknown;
   std::map<uint64_t, std::vector<std::pair<uint32_t, uint32_t>>> halves;  // lives, by size
+  std::map<uint64_t, size_t> momentary;  // of products alone, by size
   for (const OperationRun& run : runs_) {
     if (role(run.first) != StackRole::kForward) continue;
     for (uint32_t i = run.first; i < run.end; ++i) {
       if (names_operations() ? !is_cast(i) : i + 1 == run.end) continue;
       halves[bytes_[i]].emplace_back(model_.allocations.birth(i), model_.allocations.release(i));
+      if (is_gone_after(run, i)) ++momentary[bytes_[i]];
     }
   }
   std::map<uint64_t, size_t> weights;  // by size
@@ -347,9 +350,20 @@ void RecordedProgram::find_autocast() {
     all += bytes * count;
     const auto copies = halves.find(bytes / 2);
     if (copies == halves.end()) continue;
-    cast += bytes * (may_be_chance ? std::min(count, most_at_once(copies->second)) : count);
+    const size_t found = std::max(most_at_once(copies->second), momentary[bytes / 2]);
+    cast += bytes * (may_be_chance ? std::min(count, found) : count);
   }
   autocasts_ = all != 0 && cast > all / 5 * 3;
+}
+
+// What one product allocates besides its result and frees before anything else is allocated.
+bool RecordedProgram::is_gone_after(const OperationRun& run, uint32_t row) const {
+  const std::string_view file = operation_file(run.first);
+  const bool product = operation(run.first) == "einsum" ||
+                       file.find("torch/nn/modules/linear.py") != file.npos ||
+                       file.find("torch/nn/modules/conv.py") != file.npos;
+  const uint32_t next = run.end < rows() ? model_.allocations.birth(run.end) : kNever;
+  return product && model_.allocations.release(row) < next;
 }
 
 // A gradient that is added to another one is freed in the backward pass. By chance other results

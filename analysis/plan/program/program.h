@@ -124,6 +124,7 @@ class RecordedProgram {
   void find_runs();
   void find_modules();
   void find_autocast();
+  bool is_gone_after(const OperationRun& run, uint32_t row) const;
   void find_accumulation();
 
   const ProcessModel& process_;

@@ -227,5 +227,68 @@ TEST(CopiedWeights, CopiesOfAutocastAreThereForAllWeights) {
   EXPECT_TRUE(autocasts(trace));
 }
 
+// Without native frames, where weights need no gradients: each copy is gone after its product.
+TEST(CopiedWeights, AutocastIsKnownWithoutABackwardPass) {
+  constexpr uint64_t kInput = 3 * kMiB;
+  for (const bool casts : {true, false}) {
+    const Trace trace([casts](Story& s, uint32_t) {
+      for (unsigned i = 0; i < 2 * kLayers; ++i) s.alloc((i % 2 + 1) * kWeight, s.setup());
+      for (int pass = 0; pass < 3; ++pass) {
+        std::vector<uint64_t> results;
+        for (unsigned i = 0; i < 2 * kLayers; ++i) {
+          const uint32_t linear = s.stack(
+              {"forward torch/nn/modules/linear.py:125", "_call_impl torch/nn/modules/module.py:1",
+               "forward model.py:" + std::to_string(20 + i % 2),
+               "_call_impl torch/nn/modules/module.py:1", "serve serve.py:10"});
+          const uint64_t input = casts ? s.alloc(kInput, linear) : 0;
+          const uint64_t weight = casts ? s.alloc((i % 2 + 1) * kWeight / 2, linear) : 0;
+          results.push_back(s.alloc(kResult, linear));
+          if (casts) s.free(weight);
+          if (casts) s.free(input);
+        }
+        for (const uint64_t result : results) s.free(result);
+      }
+    });
+    const uint64_t weights = 3 * kLayers * kWeight / 2;
+    const uint64_t results = 2 * kLayers * kResult;
+    EXPECT_EQ(in_precision(PlanPrecision::kHalf, trace).likely.allocated_peak,
+              weights + (casts ? kInput + results : results / 2));
+  }
+}
+
+// What follows a product has its type, up to what autocast computes in 32 bits.
+TEST(CopiedWeights, AutocastHasScoresAndHiddenLayersIn16Bits) {
+  constexpr uint64_t kToken = 5 * kMiB;
+  constexpr uint64_t kScores = 12 * kMiB;
+  constexpr uint64_t kHidden = 20 * kMiB;
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < kLayers; ++i) s.alloc(kWeight, s.setup());
+    const auto call = [&](const std::string& operation, int line, uint64_t bytes) {
+      s.alloc(bytes,
+              s.stack({"malloc(unsigned) a.cpp:1", "at::_ops::" + operation + "::call(x) b.cpp:2",
+                       "forward model.py:" + std::to_string(line),
+                       "_call_impl torch/nn/modules/module.py:1", "train train.py:10"}));
+    };
+    call("index_Tensor", 1, kToken);
+    for (int i = 0; i < kLayers; ++i) {
+      call("bmm", 2, kScores);
+      call("div_Tensor", 3, kScores);
+      call("masked_fill_Scalar", 4, kScores);
+      call("softmax_int", 5, kScores);
+      call("bmm", 6, kToken);
+      call("add_Tensor", 7, kToken);
+      call("mm", 8, kHidden);
+      call("sigmoid", 9, kHidden);
+      call("mul_Tensor", 9, kHidden);
+      call("mm", 10, kToken);
+    }
+  });
+  const uint64_t layer =
+      kWeight + 3 * kScores / 2 + kScores + 2 * kToken + 3 * kHidden / 2;  // a sum and two products
+  const uint64_t found = in_precision(PlanPrecision::kAutocast, trace).low_allocated;
+  EXPECT_GE(found, kLayers * layer + kToken);
+  EXPECT_LE(found, kLayers * layer + kToken + kMiB);  // as blocks are larger than requests
+}
+
 }  // namespace
 }  // namespace tidemark
