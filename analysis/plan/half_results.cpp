@@ -91,7 +91,7 @@ class HalfResults {
   // As autocast lists them.
   bool widens_under_autocast(uint32_t row) const {
     const std::string_view called = p_.called(row);
-    if (called.empty()) return contains(p_.operation(row), "softmax");
+    if (called.empty()) return p_.is_softmax(row);
     return contains(called, "exp") || contains(called, "softmax") || contains(called, "log") ||
            called.starts_with("pow") || called.starts_with("sum");
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -20,11 +21,6 @@ using Sizes = std::unordered_set<uint64_t>;
 
 bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
-}
-
-bool is_softmax(std::string_view operation) {
-  return operation == "softmax" ||
-         (operation.ends_with("SoftmaxBackward0") && !contains(operation, "Log"));
 }
 
 // Other operations have results of these sizes only by chance.
@@ -51,14 +47,34 @@ class ModuleCalls {
 
   // The innermost call around an allocation; 0: there is none.
   uint32_t around(uint32_t row) const { return around_place(place_of(row)); }
-  // Around a softmax: not that of nn.Softmax itself.
+  // Around a softmax: not that of nn.Softmax itself, or of a module like it.
   uint32_t around_softmax(uint32_t row) const {
     const uint32_t place = place_of(row);
     const uint32_t caller = places_[place].caller;
     const bool of_module = caller != 0 && function_of(caller) == "forward" &&
                            contains(file_of(caller), "torch/nn/modules/activation.py");
     const uint32_t call = around_place(place);
-    return of_module ? around_place(places_[call].caller) : call;
+    return of_module || is_module_of_softmax(place) ? around_place(places_[call].caller) : call;
+  }
+  // The function of the program that calls a softmax.
+  uint32_t function_around_softmax(uint32_t row) const {
+    uint32_t place = place_of(row);
+    if (is_module_of_softmax(place)) place = around_place(place);
+    while (place != 0 &&
+           (names_softmax(function_of(place)) || contains(file_of(place), "torch/"))) {
+      place = places_[place].caller;
+    }
+    return place;
+  }
+  // Whether this call of a function makes a row, itself or in functions that it calls.
+  bool is_made_in(uint32_t row, uint32_t function) const {
+    for (uint32_t place = place_of(row); place != 0; place = places_[place].caller) {
+      if (places_[place].caller == places_[function].caller &&
+          places_.same_function(place, function)) {
+        return true;
+      }
+    }
+    return false;
   }
   bool is_within(uint32_t row, const std::unordered_set<uint32_t>& calls) const {
     for (uint32_t place = place_of(row); place != 0; place = places_[place].caller) {
@@ -69,6 +85,9 @@ class ModuleCalls {
 
  private:
   uint32_t place_of(uint32_t row) const { return places_.of(p_.model().allocations.stack(row)); }
+  bool is_module_of_softmax(uint32_t place) const {
+    return function_of(place) == "forward" && names_softmax(file_stem(file_of(place)));
+  }
   uint32_t around_place(uint32_t place) const {
     while (place != 0 && !function_of(place).ends_with("_call_impl")) place = places_[place].caller;
     return place;
@@ -87,11 +106,11 @@ class ModuleCalls {
 // neither modules nor operations have names, the lines of a forward pass that call modules tell.
 class AttentionModules {
  public:
-  AttentionModules(const RecordedProgram& program, const Sizes& results)
-      : p_(program), calls_(program) {
+  AttentionModules(const RecordedProgram& program, const ModuleCalls& calls, const Sizes& results)
+      : p_(program), calls_(calls) {
     const bool by_lines = !program.knows_modules() && !program.names_operations();
     for (const OperationRun& run : program.runs()) {
-      const bool named = is_softmax(program.operation(run.first));
+      const bool named = program.is_softmax(run.first);
       const std::string_view called = program.called(run.first);
       if (!named && called != "exp" && !contains(called, "softmax")) continue;
       for (uint32_t i = run.first; i < run.end; ++i) {
@@ -131,7 +150,7 @@ class AttentionModules {
   }
 
   const RecordedProgram& p_;
-  ModuleCalls calls_;
+  const ModuleCalls& calls_;
   std::set<std::string> paths_;
   std::unordered_set<uint32_t> known_calls_;
   bool any_ = false;
@@ -139,7 +158,8 @@ class AttentionModules {
 
 class MatrixSearch {
  public:
-  MatrixSearch(const RecordedProgram& program, SizeLaws& laws) : p_(program), laws_(laws) {}
+  MatrixSearch(const RecordedProgram& program, SizeLaws& laws)
+      : p_(program), calls_(program), laws_(laws) {}
 
   void run() {
     find_sizes();
@@ -147,7 +167,7 @@ class MatrixSearch {
     for (const uint64_t bytes : sizes_) {  // in 16 bits or in 32, and masks
       for (const uint64_t size : {bytes / 2, 2 * bytes, bytes / 4}) copies_.insert(size);
     }
-    const AttentionModules attention(p_, sizes_);
+    const AttentionModules attention(p_, calls_, sizes_);
     find_spans(attention);
     find_linear(attention);
     for (const OperationRun& run : p_.runs()) {
@@ -173,10 +193,11 @@ class MatrixSearch {
       const std::string_view operation = p_.operation(run.first);
       const bool product = contains(operation, "bmmBackward") || contains(operation, "BmmBackward");
       for (uint32_t i = run.first; i < run.end; ++i) {
-        if (is_softmax(operation) || ends_softmax(i)) sizes_.insert(p_.bytes(i));
+        if (p_.is_softmax(i) || ends_softmax(i)) sizes_.insert(p_.bytes(i));
         if (product || is_forward_product(i)) of_products.insert(p_.bytes(i));
       }
     }
+    if (!p_.names_operations()) add_scores(of_products);
     if (!of_products.empty() || !p_.passes().empty()) {
       // Under autocast products have 16 bits, softmax 32.
       std::erase_if(sizes_, [&](uint64_t bytes) {
@@ -184,6 +205,35 @@ class MatrixSearch {
       });
     }
     std::erase_if(sizes_, [](uint64_t bytes) { return bytes <= kScalarBytes; });
+  }
+
+  // Products that have no frame: what a function makes before it calls a softmax of that size. One
+  // that is called once in a pass may be that of a loss.
+  void add_scores(Sizes& of_products) const {
+    std::map<uint64_t, size_t> calls;  // by size
+    uint32_t last = 0;                 // row of a softmax
+    for (const OperationRun& run : p_.runs()) {
+      if (p_.role(run.first) != StackRole::kForward || !p_.is_softmax(run.first)) continue;
+      const bool same_call = last != 0 && run.first == last + 1;
+      last = run.end - 1;
+      if (same_call) continue;
+      if (const uint64_t bytes = bytes_of_scores(run.first)) ++calls[bytes];
+    }
+    for (const auto& [bytes, count] : calls) {
+      if (count > p_.passes().size()) of_products.insert(bytes);
+    }
+  }
+  // Of the last block before a softmax that the same function made and that is no mask; 0: none.
+  uint64_t bytes_of_scores(uint32_t softmax) const {
+    const uint32_t function = calls_.function_around_softmax(softmax);
+    uint64_t most = 0;
+    for (uint32_t i = softmax; function != 0 && i-- != 0;) {
+      const bool inside = p_.role(i) == StackRole::kForward && !p_.model().allocations.seeded(i) &&
+                          calls_.is_made_in(i, function);
+      if (!inside) break;
+      most = std::max(most, p_.bytes(i));
+    }
+    return most;
   }
 
   bool is_forward_product(uint32_t row) const {
@@ -252,7 +302,7 @@ class MatrixSearch {
   }
   bool is_node_of_softmax(uint32_t row) const {
     const std::string_view operation = p_.operation(row);
-    return is_softmax(operation) || operation == "ExpBackward0";
+    return p_.is_softmax(row) || operation == "ExpBackward0";
   }
 
   // From the product before a result of softmax to the one after it, with what these copy to begin
@@ -340,6 +390,7 @@ class MatrixSearch {
   }
 
   const RecordedProgram& p_;
+  ModuleCalls calls_;
   SizeLaws& laws_;
   Sizes sizes_;   // of the results of softmax
   Sizes copies_;  // of what is made of them

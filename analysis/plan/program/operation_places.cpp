@@ -76,6 +76,16 @@ std::string_view OperationPlaces::file(uint32_t stack) const {
   return names_.string(names_.frame(names_.stack(of(stack)).frame).file);
 }
 
+bool names_softmax(std::string_view name) {
+  return (name.ends_with("softmax") || name.ends_with("SoftmaxBackward0")) &&
+         !contains(name, "log") && !contains(name, "Log");
+}
+
+std::string_view file_stem(std::string_view file) {
+  file = file.substr(file.rfind('/') + 1);  // npos + 1 is 0
+  return file.substr(0, file.rfind('.'));
+}
+
 bool is_product(std::string_view called) {
   constexpr std::array<std::string_view, 11> kProducts = {
       "einsum",  "matmul", "linear", "mm",    "bmm",         "addmm",

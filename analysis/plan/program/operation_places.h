@@ -47,6 +47,11 @@ class OperationPlaces {
   bool names_operations_ = false;
 };
 
+// "softmax", "masked_softmax", "SoftmaxBackward0"; not one whose logarithm a loss takes.
+bool names_softmax(std::string_view name);
+// "softmax" of "models/softmax.py".
+std::string_view file_stem(std::string_view file);
+
 // Whether an operation is a matrix product or a convolution, as PyTorch names it ("bmm").
 bool is_product(std::string_view called);
 

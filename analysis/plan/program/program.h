@@ -64,6 +64,11 @@ class RecordedProgram {
   std::string_view operation_file(size_t row) const {
     return places_.file(model_.allocations.stack(row));
   }
+  // Whether it is a softmax by the name of its function, or of the file of its module.
+  bool is_softmax(size_t row) const {
+    return names_softmax(operation(row)) ||
+           (operation(row) == "forward" && names_softmax(file_stem(operation_file(row))));
+  }
   // What the operation's frame called, "bmm", where native frames tell.
   std::string_view called(size_t row) const {
     return places_.called(model_.allocations.stack(row));

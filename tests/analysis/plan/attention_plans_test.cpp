@@ -96,6 +96,67 @@ TEST(AttentionPlans, FunctionsNeedNoModule) {
       kLayers * kWeight + 4 * 3 * kMatrix + 2 * kLayers * kSum + 2 * (2 * kLayers - 1) * kToken);
 }
 
+// A line of a model that the training loop calls, from the innermost function outwards.
+uint32_t in_model(Story& s, std::vector<std::string> frames) {
+  for (const char* frame : {"_call_impl torch/nn/modules/module.py:1", "forward model.py:20",
+                            "_call_impl torch/nn/modules/module.py:1", "train train.py:10"}) {
+    frames.emplace_back(frame);
+  }
+  return s.stack(frames);
+}
+
+TEST(AttentionPlans, TheFileOfAModuleNamesItsSoftmax) {
+  constexpr uint64_t kSmall = 2 * kMiB;
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < kLayers; ++i) s.alloc(kWeight, s.setup());
+    for (int i = 0; i < kLayers; ++i) {
+      s.alloc(kSmall, in_model(s, {"forward linear.py:3"}));
+      s.alloc(kMatrix, in_model(s, {"einsum torch/functional.py:407", "forward attend.py:28"}));
+      s.alloc(kMatrix,
+              in_model(s, {"forward ops/softmax.py:14", "_call_impl torch/nn/modules/module.py:1",
+                           "forward attend.py:37"}));
+      s.alloc(kSmall, in_model(s, {"einsum torch/functional.py:407", "forward attend.py:40"}));
+    }
+  });
+  EXPECT_EQ(twice_as_long(trace).likely.allocated_peak,
+            kLayers * (kWeight + 4 * 2 * kMatrix + 2 * 2 * kSmall));
+}
+
+// Products without a frame: "q @ k.T", and a loss with a softmax of the same function.
+TEST(AttentionPlans, ProductsNeedNoFrame) {
+  constexpr uint64_t kSmall = 2 * kMiB;
+  constexpr uint64_t kLogits = 26 * kMiB;
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < kLayers; ++i) s.alloc(kWeight, s.setup());
+    for (int step = 0; step < 2; ++step) {
+      std::vector<uint64_t> kept;
+      const auto call = [&](uint64_t bytes, const std::vector<std::string>& frames) {
+        kept.push_back(s.alloc(bytes, in_model(s, frames)));
+      };
+      const auto softmax = [&](uint64_t bytes, const std::string& caller) {
+        call(kSum, {"softmax ops.py:5", caller, "forward part.py:8"});
+        call(bytes, {"softmax ops.py:6", caller, "forward part.py:8"});
+        call(kSum, {"softmax ops.py:7", caller, "forward part.py:8"});
+        call(bytes, {"softmax ops.py:7", caller, "forward part.py:8"});
+      };
+      for (int i = 0; i < kLayers; ++i) {
+        call(kSmall, {"forward linear.py:3"});
+        call(kMatrix, {"attend ops.py:20", "forward part.py:8"});
+        softmax(kMatrix, "attend ops.py:21");
+        call(kSmall, {"attend ops.py:22", "forward part.py:8"});
+      }
+      call(kLogits, {"cross_entropy ops.py:30", "forward part.py:8"});
+      softmax(kLogits, "cross_entropy ops.py:31");
+      call(kSum, {"cross_entropy ops.py:32", "forward part.py:8"});
+      for (int i = 0; i < kLayers; ++i) kept.push_back(s.alloc(kMiB, 0));
+      for (const uint64_t block : kept) s.free(block);
+    }
+  });
+  const uint64_t layer = 4 * 3 * kMatrix + 2 * (2 * kSmall + 2 * kSum);
+  const uint64_t loss = 2 * (3 * kLogits + 3 * kSum);
+  EXPECT_EQ(twice_as_long(trace).likely.allocated_peak, kLayers * (kWeight + layer + kMiB) + loss);
+}
+
 class FeedForward : public testing::TestWithParam<uint64_t> {};
 
 // Its results have the size of a matrix, or twice of it, and grow as the tokens do.
