@@ -56,6 +56,16 @@ class ModuleCalls {
     const uint32_t call = around_place(place);
     return of_module || is_module_of_softmax(place) ? around_place(places_[call].caller) : call;
   }
+  // Whether a function makes it that the program names after attention, and that is no module.
+  bool is_in_attention_function(uint32_t row) const {
+    for (uint32_t place = place_of(row); place != 0; place = places_[place].caller) {
+      if (function_of(place).ends_with("_call_impl")) return false;
+      const bool named =
+          contains(function_of(place), "attention") || contains(function_of(place), "attn");
+      if (named && !contains(file_of(place), "torch/")) return true;
+    }
+    return false;
+  }
   // The function of the program that calls a softmax.
   uint32_t function_around_softmax(uint32_t row) const {
     uint32_t place = place_of(row);
@@ -112,7 +122,8 @@ class AttentionModules {
     for (const OperationRun& run : program.runs()) {
       const bool named = program.is_softmax(run.first);
       const std::string_view called = program.called(run.first);
-      if (!named && called != "exp" && !contains(called, "softmax")) continue;
+      const bool may_be = by_lines && calls.is_in_attention_function(run.first);
+      if (!named && !may_be && called != "exp" && !contains(called, "softmax")) continue;
       for (uint32_t i = run.first; i < run.end; ++i) {
         if (!results.contains(program.bytes(i))) continue;
         if (!by_lines) add_module(program.module_path(i));
@@ -205,6 +216,28 @@ class MatrixSearch {
       });
     }
     std::erase_if(sizes_, [](uint64_t bytes) { return bytes <= kScalarBytes; });
+    if (sizes_.empty() && !p_.names_operations()) find_in_functions();
+  }
+
+  // Where a softmax has no frame of its own: the largest size that several lines of a function of
+  // attention make, and that the pass did not have before.
+  void find_in_functions() {
+    Sizes before;
+    std::map<uint64_t, std::set<uint32_t>> lines;  // frames, by size
+    for (const OperationRun& run : p_.runs()) {
+      if (p_.role(run.first) != StackRole::kForward) continue;
+      const bool inside = calls_.is_in_attention_function(run.first);
+      for (uint32_t i = run.first; i < run.end; ++i) {
+        const uint32_t stack = p_.model().allocations.stack(i);
+        if (inside) lines[p_.bytes(i)].insert(p_.process().names.stack(stack).frame);
+        if (lines.empty()) before.insert(p_.bytes(i));
+      }
+    }
+    uint64_t largest = kScalarBytes;
+    for (const auto& [bytes, frames] : lines) {
+      if (frames.size() > 1 && !before.contains(bytes)) largest = std::max(largest, bytes);
+    }
+    if (largest > kScalarBytes) sizes_.insert(largest);
   }
 
   // Products that have no frame: what a function makes before it calls a softmax of that size. One

@@ -122,6 +122,32 @@ TEST(AttentionPlans, TheFileOfAModuleNamesItsSoftmax) {
             kLayers * (kWeight + 4 * 2 * kMatrix + 2 * 2 * kSmall));
 }
 
+// A function of attention has its matrices on several lines; a feed-forward block of their size has
+// another caller.
+TEST(AttentionPlans, AFunctionNamedAfterAttentionNeedsNoSoftmax) {
+  constexpr uint64_t kSmall = 2 * kMiB;
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < kLayers; ++i) s.alloc(kWeight, s.setup());
+    const auto call = [&](const std::string& function, int line, uint64_t bytes) {
+      const bool attends = function != "forward";
+      const std::string own = function + " ops.py:" + std::to_string(line);
+      s.alloc(bytes, in_model(s, {own, attends ? "forward part.py:8" : "forward mlp.py:2"}));
+    };
+    for (int i = 0; i < kLayers; ++i) {
+      call("forward", 1, kSmall);
+      for (const int line : {20, 21, 22}) call("causal_attention", line, kMatrix);
+      call("causal_attention", 23, kSmall);
+      s.alloc(kMatrix, s.stack({"forward mlp.py:7", "_call_impl torch/nn/modules/module.py:1",
+                                "forward model.py:21", "_call_impl torch/nn/modules/module.py:1",
+                                "train train.py:10"}));
+    }
+  });
+  const PlanOutcome twice = twice_as_long(trace);
+  EXPECT_EQ(twice.likely.allocated_peak,
+            kLayers * (kWeight + 4 * 3 * kMatrix + 2 * (2 * kSmall + kMatrix)));
+  EXPECT_LT(twice.low_allocated, twice.likely.allocated_peak);
+}
+
 // Products without a frame: "q @ k.T", and a loss with a softmax of the same function.
 TEST(AttentionPlans, ProductsNeedNoFrame) {
   constexpr uint64_t kSmall = 2 * kMiB;
