@@ -244,29 +244,32 @@ class MatrixSearch {
   // that is called once in a pass may be that of a loss.
   void add_scores(Sizes& of_products) const {
     std::map<uint64_t, size_t> calls;  // by size
-    uint32_t last = 0;                 // row of a softmax
+    uint32_t next = 0;                 // row after a softmax
+    Sizes scores;
     for (const OperationRun& run : p_.runs()) {
       if (p_.role(run.first) != StackRole::kForward || !p_.is_softmax(run.first)) continue;
-      const bool same_call = last != 0 && run.first == last + 1;
-      last = run.end - 1;
-      if (same_call) continue;
-      if (const uint64_t bytes = bytes_of_scores(run.first)) ++calls[bytes];
+      if (next == 0 || run.first != next) scores = made_before(run.first);
+      next = run.end;
+      for (uint32_t i = run.first; i < run.end; ++i)
+        calls[p_.bytes(i)] += scores.erase(p_.bytes(i));
     }
     for (const auto& [bytes, count] : calls) {
       if (count > p_.passes().size()) of_products.insert(bytes);
     }
   }
-  // Of the last block before a softmax that the same function made and that is no mask; 0: none.
-  uint64_t bytes_of_scores(uint32_t softmax) const {
+  // Sizes of the blocks that a function makes just before it calls a softmax.
+  Sizes made_before(uint32_t softmax) const {
+    constexpr uint32_t kFew = 64;
+    Sizes sizes;
     const uint32_t function = calls_.function_around_softmax(softmax);
-    uint64_t most = 0;
-    for (uint32_t i = softmax; function != 0 && i-- != 0;) {
-      const bool inside = p_.role(i) == StackRole::kForward && !p_.model().allocations.seeded(i) &&
-                          calls_.is_made_in(i, function);
+    for (uint32_t i = softmax; function != 0 && i != 0 && softmax - i < kFew; --i) {
+      const bool inside = p_.role(i - 1) == StackRole::kForward &&
+                          !p_.model().allocations.seeded(i - 1) &&
+                          calls_.is_made_in(i - 1, function);
       if (!inside) break;
-      most = std::max(most, p_.bytes(i));
+      sizes.insert(p_.bytes(i - 1));
     }
-    return most;
+    return sizes;
   }
 
   bool is_forward_product(uint32_t row) const {

@@ -151,6 +151,7 @@ TEST(AttentionPlans, AFunctionNamedAfterAttentionNeedsNoSoftmax) {
 // Products without a frame: "q @ k.T", and a loss with a softmax of the same function.
 TEST(AttentionPlans, ProductsNeedNoFrame) {
   constexpr uint64_t kSmall = 2 * kMiB;
+  constexpr uint64_t kQueries = 16 * kMiB;
   constexpr uint64_t kLogits = 26 * kMiB;
   const Trace trace([](Story& s, uint32_t) {
     for (int i = 0; i < kLayers; ++i) s.alloc(kWeight, s.setup());
@@ -167,6 +168,7 @@ TEST(AttentionPlans, ProductsNeedNoFrame) {
       };
       for (int i = 0; i < kLayers; ++i) {
         call(kSmall, {"forward linear.py:3"});
+        call(kQueries, {"attend ops.py:19", "forward part.py:8"});
         call(kMatrix, {"attend ops.py:20", "forward part.py:8"});
         softmax(kMatrix, "attend ops.py:21");
         call(kSmall, {"attend ops.py:22", "forward part.py:8"});
@@ -178,7 +180,7 @@ TEST(AttentionPlans, ProductsNeedNoFrame) {
       for (const uint64_t block : kept) s.free(block);
     }
   });
-  const uint64_t layer = 4 * 3 * kMatrix + 2 * (2 * kSmall + 2 * kSum);
+  const uint64_t layer = 4 * 3 * kMatrix + 2 * (2 * kSmall + kQueries + 2 * kSum);
   const uint64_t loss = 2 * (3 * kLogits + 3 * kSum);
   EXPECT_EQ(twice_as_long(trace).likely.allocated_peak, kLayers * (kWeight + layer + kMiB) + loss);
 }
