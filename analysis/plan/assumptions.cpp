@@ -52,14 +52,15 @@ void Planner::state_precision(PlanPrecision precision, std::vector<std::string>&
   }
 }
 
-bool Planner::has_gradients() const {
+bool Planner::has(Category category) const {
   for (size_t i = 0; i < program_.rows(); ++i) {
-    if (program_.category(i) == Category::kGradient && program_.bytes(i) > 512) return true;
+    if (program_.category(i) == category && program_.bytes(i) > 512) return true;
   }
   return false;
 }
 
-void Planner::state_assumptions(const PlanChange& change, std::vector<std::string>& out) const {
+void Planner::state_assumptions(const PlanChange& change, uint64_t replayed,
+                                std::vector<std::string>& out) const {
   const bool grows = change.batch != 1 || change.seq != 1;
   if (grows && learnt_.ratio != 1) {
     out.push_back(fmt::format(
@@ -70,7 +71,10 @@ void Planner::state_assumptions(const PlanChange& change, std::vector<std::strin
   } else if (grows) {
     out.push_back(fmt::format(
         "inferred from one recording: inputs and what forward and backward passes allocate grow "
-        "with the batch; weights, their copies and optimizer states do not{}",
+        "with the {}; weights, their copies and optimizer states do not{}",
+        change.batch == 1 ? "length"
+        : change.seq == 1 ? "batch"
+                          : "batch and the length",
         change.batch == 1 ? "" : ". A second recording, with another batch, tells more"));
   }
   if (change.seq != 1 && (learnt_.ratio == 1 || learnt_dimension_ == Dimension::kBatch)) {
@@ -134,13 +138,16 @@ void Planner::state_assumptions(const PlanChange& change, std::vector<std::strin
         "backward pass (use_reentrant=False)");
   }
   if (change.shard != PlanShard::kNone && change.ranks > 1) {
-    out.push_back(change.shard == PlanShard::kZero3
-                      ? "FSDP2 with one group per layer and the rest in the root; the batch of a "
-                        "rank stays as recorded; NCCL's own buffers are not counted"
-                      : "gradients are copied into buckets of 25 MiB; the batch of a rank stays as "
-                        "recorded; NCCL's own buffers are not counted");
+    const char* shared =
+        change.shard == PlanShard::kZero3
+            ? "FSDP2 with one group per layer and the rest in the root"
+        : program_.gradients().empty()
+            ? "there are no buckets: the recording has no gradients to copy into them"
+            : "gradients are copied into buckets of 25 MiB";
+    out.push_back(fmt::format(
+        "{}; the batch of a rank stays as recorded; NCCL's own buffers are not counted", shared));
   }
-  if (change.shard == PlanShard::kZero2 && change.ranks > 1 && !has_gradients()) {
+  if (change.shard == PlanShard::kZero2 && change.ranks > 1 && !has(Category::kGradient)) {
     out.push_back(
         "no gradients were found in the recording: those that are older than its history may count "
         "as parameters. So none are divided, and zero2 plans what zero1 does");
@@ -150,8 +157,21 @@ void Planner::state_assumptions(const PlanChange& change, std::vector<std::strin
         "the recorded run ended with an out-of-memory error: what it would have allocated later is "
         "not in the plan");
   }
-  if (!program_.has_optimizer() && !program_.passes().empty()) {
+  if (!program_.has_optimizer() && !program_.passes().empty() && !has(Category::kOptimizerState) &&
+      change.optimizer == PlanOptimizer::kRecorded) {
     out.push_back("no step of an optimizer was recorded, so its states may be missing");
+  }
+  if (!change.has_conf && size_text(replayed) != size_text(whatif_.recorded_reserved_peak())) {
+    const bool less = replayed < whatif_.recorded_reserved_peak();
+    const auto [model, recorded] = size_texts(replayed, whatif_.recorded_reserved_peak());
+    out.push_back(fmt::format(
+        "replayed without a change, the requests reserve {}, and the run reserved {}: {}", model,
+        recorded,
+        less        ? "memory from before the history, or that the model finds room for, is not in "
+                      "the replay; the range ends with the difference"
+        : ran_out() ? "a request that failed succeeds there"
+                    : "the model finds less room in free blocks than the allocator did; the range "
+                      "begins with the difference"));
   }
   if (keeps_limit_) {
     out.push_back(

@@ -334,12 +334,13 @@ Result<PlanOutcome> Planner::plan(const PlanChange& change) const {
     out.low_allocated = std::min(out.low_allocated, p.allocated_peak);
     out.high_allocated = std::max(out.high_allocated, p.allocated_peak);
   }
-  if (!change.has_conf) widen_by_replay(out);
+  const uint64_t replayed = replayed_reserved_peak();
+  if (!change.has_conf) widen_by_replay(replayed, out);
   if (capacity_ != 0) {
     out.on_card = whatif_.replay(settings, run->blocks, run->requests, capacity_);
   }
   add_composition(*run, out);
-  state_assumptions(change, out.assumptions);
+  state_assumptions(change, replayed, out.assumptions);
   uint64_t later = 0;
   for (const uint32_t row : later_states_) later += sizes[row];
   if (later != 0) {
@@ -353,9 +354,8 @@ Result<PlanOutcome> Planner::plan(const PlanChange& change) const {
 
 // What the replay of the unchanged run does not reproduce, a plan cannot know either: what was
 // reserved before the history began may stay reserved.
-void Planner::widen_by_replay(PlanOutcome& out) const {
+void Planner::widen_by_replay(uint64_t replayed, PlanOutcome& out) const {
   const uint64_t recorded = whatif_.recorded_reserved_peak();
-  const uint64_t replayed = replayed_reserved_peak();
   if (recorded > replayed) {
     out.high_reserved += recorded - replayed;
   } else if (!ran_out()) {

@@ -126,11 +126,12 @@ class Planner {
   Result<PlannedRun> run_of(const PlanChange& change, Estimate estimate) const;
   Result<PlannedRun> recorded_run() const;
   AllocatorSettings settings_of(const PlanChange& change) const;
-  void widen_by_replay(PlanOutcome& out) const;
+  void widen_by_replay(uint64_t replayed, PlanOutcome& out) const;
   void add_composition(const PlannedRun& run, PlanOutcome& out) const;
   void state_precision(PlanPrecision precision, std::vector<std::string>& out) const;
-  bool has_gradients() const;
-  void state_assumptions(const PlanChange& change, std::vector<std::string>& out) const;
+  bool has(Category category) const;
+  void state_assumptions(const PlanChange& change, uint64_t replayed,
+                         std::vector<std::string>& out) const;
 
   RecordedProgram program_;
   WhatIf whatif_;

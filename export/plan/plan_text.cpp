@@ -127,7 +127,7 @@ class TextPlan : StyledLines {
     std::string text = recorded_only ? "what was recorded " : "";
     text += o.high_reserved > d.capacity
                 ? fmt::format("may not fit: {} at the end of the range; {} left as planned",
-                              size_text(o.high_reserved), left)
+                              size_texts(o.high_reserved, d.capacity).first, left)
                 : fmt::format("fits, {} left", left);
     text += emptied_text(o);
     if (!d.growth.empty()) {
@@ -149,7 +149,8 @@ class TextPlan : StyledLines {
   static std::string caveats(const PlanDevice& d, const PlanOutcome& o) {
     std::string text = emptied_text(o);
     if (o.high_reserved > d.capacity) {
-      text += fmt::format("; it may not at the end of the range ({})", size_text(o.high_reserved));
+      text += fmt::format("; it may not at the end of the range ({})",
+                          size_texts(o.high_reserved, d.capacity).first);
     }
     return text;
   }

@@ -49,6 +49,16 @@ TEST(PlanText, OneSampleIsNotSeveral) {
   EXPECT_TRUE(has(plan_as_text(report, false), "Not even a batch of one sample fits"));
 }
 
+TEST(PlanText, ARangeHasTwoEnds) {
+  PlanReport report = fitted("");
+  PlanOutcome& outcome = report.devices[0].outcome;
+  outcome.low_reserved = outcome.likely.reserved_peak = 2 * kGiB;
+  outcome.high_reserved = 2 * kGiB + (1 << 20);
+  EXPECT_TRUE(has(plan_as_text(report, false), "2.0 GiB reserved,")) << plan_as_text(report, false);
+  outcome.high_reserved = 2 * kGiB + (20 << 20);
+  EXPECT_TRUE(has(plan_as_text(report, false), "2.0 GiB reserved (2.00 GiB to 2.02 GiB)"));
+}
+
 // One setting with which a request fits that failed in the recording.
 WhatIfReport avoided(const std::string& growth, uint64_t reserved) {
   WhatIfReport report;

@@ -624,6 +624,36 @@ TEST(Plan, LaterStepsKeepTheStatesThatTheFirstOneMade) {
                TransformerRun(more).allocated_peak(), 0.01);
 }
 
+TEST(Plan, AssumptionsTellWhatThePlanCounts) {
+  TransformerShape shape;
+  const TransformerRun run(shape);
+  const auto planner = planner_of(run.process());
+  PlanChange change;
+  change.seq = 2;
+  EXPECT_TRUE(says(planned(*planner, change), "grow with the length"));
+  change.batch = 2;
+  EXPECT_TRUE(says(planned(*planner, change), "grow with the batch and the length"));
+  // States from before the history, whose optimizer was not recorded.
+  const Trace older([](Story& s, uint32_t) {
+    for (int i = 0; i < 4; ++i) s.alloc(8 * kMiB, s.setup());
+    for (int i = 0; i < 8; ++i) s.older_block(8 * kMiB, s.optimizer("_init_group"));
+    for (int i = 0; i < 4; ++i) s.alloc(12 * kMiB, s.forward(i));
+    for (int i = 0; i < 4; ++i) s.alloc(8 * kMiB, 0);
+  });
+  const PlanOutcome kept = planned(*planner_of(older.model().processes[0]), {});
+  EXPECT_FALSE(says(kept, "its states may be missing"));
+  // A program that is not trained has no gradients to collect.
+  const Trace served([](Story& s, uint32_t) {
+    for (int i = 0; i < 4; ++i) s.alloc(8 * kMiB, s.setup());
+    for (int i = 0; i < 4; ++i) s.free(s.alloc(12 * kMiB, s.forward(i)));
+  });
+  PlanChange ddp;
+  ddp.shard = PlanShard::kDdp;
+  ddp.ranks = 2;
+  EXPECT_TRUE(says(planned(*planner_of(served.model().processes[0]), ddp), "there are no buckets"));
+  EXPECT_FALSE(says(planned(*planner, ddp), "there are no buckets"));
+}
+
 // What grows with a batch is not known without a pass; what does not is planned.
 TEST(Plan, BatchesNeedAForwardPass) {
   for (const bool steps : {false, true}) {
@@ -718,6 +748,7 @@ TEST(Plan, TheRangeHasWhatTheReplayLacks) {
   const PlanOutcome same = planned(*planner, {});
   EXPECT_LT(same.likely.reserved_peak, planner->whatif().recorded_reserved_peak());
   EXPECT_EQ(same.high_reserved, planner->whatif().recorded_reserved_peak());
+  EXPECT_TRUE(says(same, "replayed without a change"));
 }
 
 TEST(Plan, FactorsAndNames) {
