@@ -195,6 +195,7 @@ class PlannedSizes {
       if (contains(operation, full)) return true;
     }
     if (operation == "einsum" || is_product(p_.called(row))) return false;
+    if (!p_.names_operations() && p_.is_softmax(row)) return true;
     return p_.role(row) == StackRole::kForward && full_sizes_.contains(p_.bytes(row)) &&
            !contains(p_.operation_file(row), "torch/nn/");
   }

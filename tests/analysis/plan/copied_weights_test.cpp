@@ -256,6 +256,27 @@ TEST(CopiedWeights, AutocastIsKnownWithoutABackwardPass) {
   }
 }
 
+// A softmax that has 32 bits under autocast has 16 in a model of 16, by whatever names it.
+TEST(CopiedWeights, AWholeModelIn16BitsHalvesItsSoftmax) {
+  constexpr uint64_t kScores = 24 * kMiB;
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < kLayers; ++i) s.alloc(kWeight, s.setup());
+    const auto in_module = [&](const std::string& line) {
+      return s.stack({line, "_call_impl torch/nn/modules/module.py:1", "forward model.py:20",
+                      "_call_impl torch/nn/modules/module.py:1", "serve serve.py:10"});
+    };
+    for (int i = 0; i < kLayers; ++i) {
+      const uint64_t weight =
+          s.alloc(kWeight / 2, in_module("forward torch/nn/modules/linear.py:125"));
+      s.alloc(kResult, in_module("forward torch/nn/modules/linear.py:125"));
+      s.free(weight);
+      s.alloc(kScores, in_module("forward ops/softmax.py:14"));
+    }
+  });
+  EXPECT_EQ(in_precision(PlanPrecision::kHalf, trace).likely.allocated_peak,
+            kLayers * (kWeight / 2 + kResult + kScores / 2));
+}
+
 // What follows a product has its type, up to what autocast computes in 32 bits.
 TEST(CopiedWeights, AutocastHasScoresAndHiddenLayersIn16Bits) {
   constexpr uint64_t kToken = 5 * kMiB;
