@@ -314,12 +314,16 @@ std::optional<Advice> checkpoint_layers(const DeviceEvidence& d) {
   const auto [layers, saved] = planned ? *planned : saving_by_stacks(d);
   if (saved == 0 || saved < d.peak_bytes() / 20) return std::nullopt;
   const bool trained = d.categories.has_backward;
+  // A pass that was cut off has more layers than those that had run.
+  const bool cut_off =
+      d.ends_at_failure() && d.roles->of(d.model->failures.back().stack) == StackRole::kForward;
   return Advice{
       "checkpoint",
       fmt::format("{}torch.utils.checkpoint around {} saves {}, at the cost of about a "
                   "third more computation{}",
                   trained ? "" : "if this is training, ",
                   layers < kLeastRepeats ? "each repeated layer"
+                  : cut_off              ? fmt::format("each repeated layer ({} had run)", layers)
                                          : fmt::format("each of the {} repeated layers", layers),
                   saving_text(d, saved),
                   trained ? "" : "; if it is not, torch.inference_mode() keeps none of this"),

@@ -356,7 +356,9 @@ Advice look_at(const LargestLine& largest) {
   const std::string bytes = size_text(largest.bytes);
   if (largest.place.empty()) {
     return {"look_at_largest",
-            bytes + " are gradients, more than any line holds: as much as the weights they are of",
+            bytes +
+                " are gradients, more than any line holds, as much as the weights they are of: "
+                "train fewer (adapters), or share them out among several cards (FSDP, ZeRO)",
             0};
   }
   if (largest.in_backward_pass) {
@@ -383,8 +385,8 @@ Advice look_at(const LargestLine& largest) {
   if (largest.waits_for_backward) {
     return {"look_at_largest",
             lines +
-                ": activations, kept for the backward pass: recompute them there "
-                "(torch.utils.checkpoint), or give a pass less of the batch",
+                ": activations, kept for the backward pass: recompute the layers that call it "
+                "there (torch.utils.checkpoint), or give a pass less of the batch",
             0};
   }
   return {"look_at_largest", lines + ": make them smaller, or free them earlier", 0};
@@ -451,15 +453,14 @@ void find_smaller_card(const DeviceEvidence& d, uint64_t card_bytes, std::vector
   if (reserved <= left) return;
   const bool fits_packed = allocated <= left;
   const NeedOutsideTorch outside = need_outside_torch(*d.process, d.device);
-  const std::string room = left == 0 ? "nothing is" : size_text(left) + " are";
+  const auto [needed, room] = size_texts(fits_packed ? reserved : allocated, left);
   Finding f = d.finding(
       "capacity", kWarning,
-      fmt::format("it {} fit a card of this size: {} at the peak, and {} left for PyTorch ({}){}",
-                  fits_packed ? "may not" : "does not",
-                  size_text(fits_packed ? reserved : allocated) +
-                      (fits_packed ? " reserved" : " allocated"),
-                  room, outside_text(outside),
-                  fits_packed ? "; tidemark whatif --card replays it" : ""));
+      fmt::format(
+          "it {} fit a card of this size: {} {} at the peak, and {} left for PyTorch ({}){}",
+          fits_packed ? "may not" : "does not", needed, fits_packed ? "reserved" : "allocated",
+          left == 0 ? "nothing is" : room + " are", outside_text(outside),
+          fits_packed ? "; tidemark whatif --card replays it" : ""));
   f.evidence = {{"allocated_bytes", allocated},
                 {"reserved_bytes", reserved},
                 {"limit_bytes", left},

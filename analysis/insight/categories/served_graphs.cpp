@@ -181,9 +181,9 @@ std::optional<Kept> graph_at_its_end(const AllocationHistory& model, const Pass&
   return kept->is_of_two_lines() ? std::nullopt : kept;
 }
 
-// The only pass of a history: what its layers have computed is alive at its end, and then freed as
-// a graph is. Operations on 32-bit numbers may leave more behind that is freed at once.
-std::optional<Kept> graph_of_only_pass(const AllocationHistory& model, const Pass& pass) {
+// What its layers have computed is alive at the end of a pass, and then freed as a graph is.
+// Operations on 32-bit numbers may leave more behind that is freed at once.
+std::optional<Kept> graph_freed_at_its_end(const AllocationHistory& model, const Pass& pass) {
   constexpr uint64_t kLeastShare = 4;
   if (!is_freed(model, pass)) return std::nullopt;
   if (graph_freed_backwards(model, pass.rows, kLeastShare).empty()) return std::nullopt;
@@ -244,12 +244,13 @@ ServedGraphs served_graphs(const AllocationHistory& model, const StackRoles& rol
     if (k + kLaterPasses < passes.size()) {
       line.later.add(graph_at(model, pass, passes[k + kLaterPasses].begin));
     }
-    line.at_end.add(graph_at_its_end(model, pass, k == 0 && !found.older.empty()));
+    const auto kept = graph_at_its_end(model, pass, k == 0 && !found.older.empty());
+    line.at_end.add(kept ? kept : graph_freed_at_its_end(model, pass));
   }
   if (passes.size() == 1 && found.older.empty()) {
     OfLine& only = line_of(passes.front()).at_end;
     only = {};
-    only.add(graph_of_only_pass(model, passes.front()));
+    only.add(graph_freed_at_its_end(model, passes.front()));
     only.graphs *= kLeastGraphs;  // as good as two
   }
   for (const Pass& pass : passes_of(model, runs, kSmallGraph, true)) {

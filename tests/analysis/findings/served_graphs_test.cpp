@@ -146,6 +146,26 @@ TEST(ServedGraphs, AGraphOfTheOnlyPassIsFreedBackwards) {
 }
 
 // One function that has all results in variables of its own: they are alive until it returns.
+// Under autocast, say: most of what a pass computes is freed at once. A result frees what its graph
+// holds, and goes then.
+TEST(ServedGraphs, AGraphMayBeLessThanHalfOfItsPass) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (const uint64_t mib : {3U, 4U, 5U, 6U}) s.alloc(mib * kMiB, s.setup());
+    for (int pass = 0; pass < 3; ++pass) {
+      const uint64_t input = s.alloc(kMiB, s.user(8));
+      Blocks kept = {s.alloc(8 * kMiB, s.forward(9))};
+      for (int layer = 0; layer < kLayers; ++layer) {
+        s.free(s.alloc(60 * kMiB, s.forward(4)));
+        for (int line = 1; line < 4; ++line) kept.push_back(s.alloc(8 * kMiB, s.forward(line)));
+      }
+      for (size_t k = kept.size() - 1; k-- > 0;) s.free(kept[k]);
+      s.free(kept.back());
+      s.free(input);
+    }
+  });
+  EXPECT_EQ(trace.alarms(), (Ids{"eval_keeps_graph"}));
+}
+
 TEST(ServedGraphs, VariablesOfOneFunctionAreNoGraph) {
   const Trace trace([](Story& s, uint32_t) {
     s.alloc(4 * kMiB, s.setup());
