@@ -151,8 +151,12 @@ void limit_file_size(rlim_t bytes) {
 
 // SIGXFSZ keeps its default action, which ends the process: none of our writes may raise it.
 void fill_the_disk() {
-  limit_file_size(64 << 10);
-  for (uint64_t i = 0; i < 200'000; ++i) record_one(0, i);
+  limit_file_size(32 << 10);
+  for (uint64_t i = 0; i < 200'000; ++i) {
+    record_one(0, i);
+    // So that the disk is full before the ring is, on a busy machine, too.
+    if (i % 10'000 == 0) recorder().flush_now(1'000);
+  }
   recorder().flush_now(1'000);
   recorder().flush_now(1'000);
 }
