@@ -267,9 +267,9 @@ std::vector<PairedStack> StackPairs::pair() const {
     (entry.after ? sums.after : sums.before) = entry.bytes;
     (entry.after ? sums.after_frames : sums.before_frames) = &entry.frames;
   }
-  const FileFunctions before = files(false);
-  const FileFunctions after = files(true);
-  const KeyMaker keys(renamed_files(before, after), before, after);
+  const FileFunctions old_files = files(false);
+  const FileFunctions new_files = files(true);
+  const KeyMaker keys(renamed_files(old_files, new_files), old_files, new_files);
   Pairing pairing(keys, std::move(stacks));
   for (const Likeness likeness : {Likeness::kAllFrames, Likeness::kPythonFrames,
                                   Likeness::kCommonFiles, Likeness::kFunctions}) {
