@@ -6,7 +6,7 @@
 #include <map>
 
 #include "analysis/insight/card/limit.h"
-#include "analysis/plan/program/first_step.h"
+#include "analysis/passes/first_step.h"
 #include "analysis/whatif/context_size.h"
 #include "analysis/wording.h"
 
@@ -153,7 +153,7 @@ Planner::Planner(const ProcessModel& process, const AllocationHistory& model, Wh
       laws_(infer_laws(program_)),
       failure_(last_failure(program_)) {
   variety_ = learn_from_steps(program_, laws_);
-  later_states_ = states_of_only_step(program_);
+  later_states_ = states_of_only_step(model, program_.categories(), program_.passes());
   const uint64_t card = whatif_.card_bytes();
   // Where the driver refused memory, that is all there was; also if the size of the same card is
   // given, of which contexts and other processes hold the rest.

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <set>
 
+#include "analysis/passes/first_step.h"
 #include "analysis/plan/checkpointing.h"
 #include "analysis/plan/layer_passes.h"
 #include "analysis/plan/planned_sizes.h"
-#include "analysis/plan/program/first_step.h"
 #include "analysis/plan/request_edits.h"
 
 namespace tidemark {
@@ -166,6 +166,10 @@ class RunPlanner {
     return sizes;
   }
 
+  bool is_first_step() const {
+    return ends_with_first_step(p_.model(), p_.categories(), p_.passes());
+  }
+
   // Where the first pass begins.
   uint32_t first_step() const {
     const uint32_t forward = p_.first_forward();
@@ -176,9 +180,9 @@ class RunPlanner {
   // history, there were steps before it; where it is the only one, later ones are planned.
   void add_states(const std::vector<uint32_t>& gradients, uint64_t states) {
     const bool older = p_.model().allocations.seeded(gradients.front());
-    const uint32_t at = older                      ? 0
-                        : ends_with_first_step(p_) ? first_step()
-                                                   : optimizer_step_after(p_.passes().front());
+    const uint32_t at = older             ? 0
+                        : is_first_step() ? first_step()
+                                          : optimizer_step_after(p_.passes().front());
     for (const uint32_t row : gradients) {
       uint64_t bytes = sizes_[row];
       if (change_.optimizer == PlanOptimizer::kAdamW8bit) {

@@ -13,6 +13,7 @@
 #include "analysis/findings/rules.h"
 #include "analysis/history/rehearsal.h"
 #include "analysis/insight/peak.h"
+#include "analysis/passes/first_step.h"
 #include "analysis/wording.h"
 
 namespace tidemark {
@@ -51,26 +52,14 @@ bool find_doubled(const DeviceEvidence& d, std::vector<Finding>& out) {
   return true;
 }
 
-// States that were made after the last forward pass of a recording, and are there at its end.
-std::vector<uint32_t> states_of_first_step(const DeviceEvidence& d) {
-  const AllocationColumns& all = d.model->allocations;
-  std::vector<uint32_t> states;
-  for (uint32_t i = 0; i < all.size(); ++i) {
-    if (all.seeded(i)) continue;
-    if (d.categories.of[i] == Category::kOptimizerState) {
-      if (all.release(i) == kNever) states.push_back(i);
-    } else if (!states.empty() && d.roles->of(all.stack(i)) == StackRole::kForward) {
-      return {};
-    }
-  }
-  return states;
-}
-
 // A recording that ends with the first step has no forward pass beside the optimizer's states.
 bool find_first_step(const DeviceEvidence& d, std::vector<Finding>& out) {
-  if (d.ran_out() || !d.categories.has_backward) return false;
   const AllocationColumns& all = d.model->allocations;
-  const std::vector<uint32_t> states = states_of_first_step(d);
+  const std::vector<uint32_t> states =
+      states_of_only_step(*d.model, d.categories, d.backward_passes);
+  for (size_t i = states.empty() ? all.size() : states.front(); i < all.size(); ++i) {
+    if (d.roles->of(all.stack(i)) == StackRole::kForward) return false;
+  }
   Rehearsal next(*d.model);
   uint64_t bytes = 0;
   std::unordered_map<uint32_t, uint64_t> by_stack;

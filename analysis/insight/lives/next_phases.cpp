@@ -50,7 +50,9 @@ void NextPhases::advance_to(const Allocation& a) {
     next_failure = failure.event;
     // The phase had begun, perhaps with this request.
     if (roles_.of(failure.stack) == StackRole::kBackward) next_backward = next_failure;
-    if (in_optimizer(roles_.of(failure.stack))) next_optimizer = next_failure;
+    if (in_optimizer(roles_.of(failure.stack))) {
+      next_optimizer = std::min(next_optimizer, next_failure);
+    }
   }
   const StackRole role = role_of(a);
   if (role == role_before_) return;

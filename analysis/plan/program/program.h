@@ -36,6 +36,7 @@ class RecordedProgram {
   size_t rows() const { return model_.allocations.size(); }
   // As requested; of rows that do not know it, the size of the block.
   uint64_t bytes(size_t row) const { return bytes_[row]; }
+  const Categories& categories() const { return categories_; }
   Category category(size_t row) const { return categories_.of[row]; }
   StackRole role(size_t row) const { return role_of_stack(model_.allocations.stack(row)); }
   // Functions of attention that the program calls outside of any nn.Module are a forward pass.

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "analysis/names/stack_lines.h"
+#include "tests/support/finding_parts.h"
 #include "tests/support/story.h"
 
 namespace tidemark {
@@ -14,12 +15,7 @@ const std::string kTorch = "/usr/lib/python3/site-packages/torch/";
 constexpr uint64_t kCard = uint64_t{2} << 30;
 
 bool advises(const Finding& f, std::string_view action) {
-  return std::any_of(f.advice.begin(), f.advice.end(),
-                     [&](const Advice& a) { return a.action == action; });
-}
-
-bool says(const Finding& f, std::string_view text) {
-  return f.summary.find(text) != f.summary.npos;
+  return advice_of(f, action) != nullptr;
 }
 
 // A model of layers with different sizes.
