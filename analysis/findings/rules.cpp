@@ -200,6 +200,21 @@ void say_what_delays(const Evidence& evidence, std::vector<Finding>& findings) {
   }
 }
 
+// An error without advice names the finding that has it.
+void refer_to_cause(std::vector<Finding>& findings) {
+  std::map<FindingsByDevice::Device, std::string_view> causes;
+  for (const Finding& f : findings) {
+    if (is_cause(f) && !f.advice.empty()) causes.try_emplace(FindingsByDevice::device_of(f), f.id);
+  }
+  for (Finding& f : findings) {
+    const auto cause = causes.find(FindingsByDevice::device_of(f));
+    if (f.id != "capacity" || !f.advice.empty() || cause == causes.end()) continue;
+    f.advice.push_back(
+        {"see_cause", fmt::format("{} tells what filled the memory, and what to do", cause->second),
+         0});
+  }
+}
+
 }  // namespace
 
 std::vector<Finding> diagnose(const Evidence& evidence) {
@@ -215,6 +230,7 @@ std::vector<Finding> diagnose(const Evidence& evidence) {
     std::move(of_rule.begin(), of_rule.end(), std::back_inserter(findings));
   }
   say_what_delays(evidence, findings);
+  refer_to_cause(findings);
   for (Finding& f : findings) {
     std::stable_sort(f.advice.begin(), f.advice.end(), [](const Advice& a, const Advice& b) {
       return a.saves_bytes > b.saves_bytes;
@@ -229,7 +245,8 @@ void sort_findings(std::vector<Finding>& findings) {
   const auto device_of = [](const Finding& f) { return std::tie(f.rank, f.pid, f.file, f.device); };
   std::set<std::tuple<int64_t, uint64_t, std::string, int64_t>> with_cause;
   for (const Finding& f : findings) {
-    if (is_cause(f)) with_cause.insert(device_of(f));
+    const bool holes = f.severity == kError && f.id == "fragmentation";
+    if (is_cause(f) || holes) with_cause.insert(device_of(f));
   }
   const OrderOnCard on_card(findings);
   std::stable_sort(findings.begin(), findings.end(), [&](const Finding& a, const Finding& b) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace tidemark {
 
@@ -28,10 +29,30 @@ void Rehearsal::hold_from(const Allocation& a, uint32_t event) {
   left_out_[a.birth] += a.block_bytes;
 }
 
+// When a tenth is left of the older blocks that are freed before the peak.
+uint32_t Rehearsal::first_counted() const {
+  const uint32_t peak = model_.allocated_peak.event;
+  uint64_t left = 0;
+  std::vector<std::pair<uint32_t, uint64_t>> releases;
+  for (size_t i = 0; i < model_.allocations.size() && model_.allocations.seeded(i); ++i) {
+    if (model_.allocations.release(i) >= peak) continue;
+    releases.emplace_back(model_.allocations.release(i), model_.allocations.block_bytes(i));
+    left += releases.back().second;
+  }
+  std::sort(releases.begin(), releases.end());
+  const uint64_t few = left / 10;
+  for (const auto& [event, bytes] : releases) {
+    left -= bytes;
+    if (left <= few) return event;
+  }
+  return 0;
+}
+
 // Sums of unsigned numbers: sizes in a damaged file may be anything, and only those overflow.
 uint64_t Rehearsal::peak_bytes() const {
   uint64_t level = 0;
   int64_t most = 0;
+  const uint32_t first = first_counted();
   for (uint32_t e = 0; e < model_.event_count(); ++e) {
     const uint32_t s = model_.subject[e];
     if (model_.change[e] == Change::kBirth) {
@@ -40,7 +61,7 @@ uint64_t Rehearsal::peak_bytes() const {
       level -= model_.allocations.block_bytes(s);
     }
     level -= left_out_[e];
-    most = std::max(most, static_cast<int64_t>(level));
+    if (e >= first) most = std::max(most, static_cast<int64_t>(level));
   }
   return static_cast<uint64_t>(most);
 }

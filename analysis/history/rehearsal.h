@@ -1,7 +1,9 @@
 // What the peak would have been if some allocations had been smaller, or alive at other times.
 //
 // Every saving in a report is computed this way: the recorded history is replayed with the change
-// that the advice suggests, and the two peaks are subtracted.
+// that the advice suggests, and the two peaks are subtracted. A history that began late begins with
+// what the step before has left, of which nothing is known: what remains there does not count, once
+// most of it is gone.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +29,8 @@ class Rehearsal {
   uint64_t saved_bytes() const;
 
  private:
+  uint32_t first_counted() const;
+
   const AllocationHistory& model_;
   std::vector<uint64_t> left_out_;  // change at each event
 };

@@ -91,7 +91,9 @@ Fragmentation fragmentation_of(const AllocationHistory& model, const MemoryState
       model.reserved_peak.bytes - std::min(model.reserved_peak.bytes, model.allocated_peak.bytes);
   std::vector<Hole> order = state.holes;
   for (const Hole& hole : order) {
-    if (hole.size_bytes == state.segments[hole.segment].size_bytes) {
+    const SegmentRange& segment = state.segments[hole.segment];
+    const bool is_private = model.segment_changes[segment.change].pool != 0;
+    if (hole.size_bytes == segment.size_bytes && !is_private) {
       f.releasable_bytes += hole.size_bytes;
     }
   }

@@ -32,7 +32,7 @@ struct Fragmentation {
   uint64_t holes = 0;
   uint64_t largest_hole_bytes = 0;
   double ratio = 0;               // cached_free_bytes / reserved
-  uint64_t releasable_bytes = 0;  // in entirely free segments
+  uint64_t releasable_bytes = 0;  // in entirely free segments, but of private pools
   uint64_t peak_cost_bytes = 0;   // reserved peak minus allocated peak
   std::vector<PinnedHole> largest;
 };

@@ -1,6 +1,7 @@
 #include "analysis/insight/training_lines.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace tidemark {
@@ -15,6 +16,7 @@ struct TrainingLines::Visit {
   uint32_t births = 0;
   uint32_t kept_blocks = 0;
   uint32_t used_blocks = 0;
+  bool ended = false;  // one of the passes did, as far as anybody knows
 
   // A stored loss also outlives its pass, but is tiny.
   bool keeps() const { return kept_bytes > bytes / 100; }
@@ -65,6 +67,7 @@ void TrainingLines::note(const std::vector<Visit>& visits, bool is_long) {
                                          [](const Visit& v) { return v.next_bytes != 0; });
   std::vector<uint32_t> between;  // lines
   for (const Visit& visit : visits) {
+    if (!visit.ended) continue;
     ++lines_[visit.line].visits;
     retains = retains && !visit.is_used();
     const bool feeds = visit.is_used() || (visit.keeps() && (!any_used || retains));
@@ -79,12 +82,13 @@ void TrainingLines::note(const std::vector<Visit>& visits, bool is_long) {
 TrainingLines::TrainingLines(const AllocationHistory& model, const StackRoles& roles) {
   uint32_t next_backward = kNever;
   std::vector<Span> backward;  // the last first
-  bool in_backward = false;
+  StackRole role_after = StackRole::kNone;
   uint32_t later = kNever;  // the birth of the allocation visited before
   std::vector<Visit> visits;
   Visit visit;
   const auto leave = [&] {
-    if (visit.births != 0 && next_backward == kNever) ++lines_[visit.line].visits;
+    if (visit.ended && next_backward == kNever) ++lines_[visit.line].visits;
+    if (visit.births != 0 && !visit.ended) cut_off_.insert(visit.line);
     if (visit.births != 0 && next_backward != kNever) visits.push_back(visit);
     visit = {};
   };
@@ -94,26 +98,29 @@ TrainingLines::TrainingLines(const AllocationHistory& model, const StackRoles& r
     const Allocation& a = model.allocations[i];
     if (a.seeded) continue;
     const StackRole role = roles.of(a.stack);
+    const bool ends = role != std::exchange(role_after, role);
+    const uint32_t next = std::exchange(later, a.birth);
     if (role == StackRole::kBackward) {
       leave();
       note(visits, is_long());
       visits.clear();
       next_backward = a.birth;
-      if (!in_backward) {
-        const bool failed = failed_between(model, a.birth, later);
-        const uint32_t end = later == kNever ? kNever : kNever - 1;
+      if (ends) {
+        const bool failed = failed_between(model, a.birth, next);
+        const uint32_t end = next == kNever ? kNever : kNever - 1;
         backward.push_back({a.birth, failed ? end : a.birth, 0});
       }
       backward.back().first = a.birth;
       ++backward.back().births;
     }
-    in_backward = role == StackRole::kBackward;
-    later = a.birth;
     if (role != StackRole::kForward) continue;
-    if (const uint32_t caller = roles.caller_of(a.stack); caller != visit.line) {
+    const uint32_t caller = roles.caller_of(a.stack);
+    const bool is_end = ends || caller != visit.line;
+    if (caller != visit.line) {
       leave();
       visit.line = caller;
     }
+    visit.ended = visit.ended || (is_end && !failed_between(model, a.birth, next));
     ++visit.births;
     visit.bytes += a.block_bytes;
     if (next_backward == kNever || a.release <= next_backward) continue;
@@ -126,6 +133,20 @@ TrainingLines::TrainingLines(const AllocationHistory& model, const StackRoles& r
   }
   leave();
   note(visits, is_long());
+  take_same_lines(roles);
+}
+
+void TrainingLines::take_same_lines(const StackRoles& roles) {
+  std::unordered_set<uint32_t> training;  // frames
+  for (const auto& [caller, line] : lines_) {
+    if (line.trains()) training.insert(roles.frame_of_caller(caller));
+  }
+  training.erase(0);
+  for (const uint32_t caller : cut_off_) {
+    const uint32_t same = training.contains(roles.frame_of_caller(caller)) ? 1 : 0;
+    lines_.try_emplace(caller, Line{1, same});
+  }
+  cut_off_.clear();
 }
 
 bool TrainingLines::any() const {

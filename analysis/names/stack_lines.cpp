@@ -147,10 +147,18 @@ std::vector<std::string> callers_of(const std::vector<std::string>& frames, size
   std::vector<std::string> callers;
   auto frame = std::find_if_not(frames.begin(), frames.end(), is_library);
   if (frame == frames.end()) return callers;
+  const auto name_of = [](std::string_view text) { return text.substr(0, text.find(' ')); };
+  const auto is_inner = [&](auto from) {
+    for (; from != frames.end(); ++from) {
+      if (!is_library(*from)) return name_of(*from).ends_with("forward");
+    }
+    return false;
+  };
   while (++frame != frames.end() && callers.size() < most) {
     const std::string_view text = *frame;
-    const std::string_view function = text.substr(0, text.find(' '));
-    if (is_library(text) || function.ends_with("forward") || function == "<module>") continue;
+    const std::string_view function = name_of(text);
+    if (is_library(text) || function == "<module>") continue;
+    if (function.ends_with("forward") && is_inner(std::next(frame))) continue;
     const size_t slash = text.rfind('/');
     const std::string_view place =
         slash == text.npos ? text.substr(function.size() + 1) : text.substr(slash + 1);

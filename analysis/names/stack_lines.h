@@ -20,8 +20,8 @@ std::string headline_of(const std::vector<std::string>& frames);
 std::string place_of(const std::vector<std::string>& frames);
 
 // The lines of the user's code that called the headline, nearest first, "train train.py:95": at
-// most `most`. A module's forward() is called by the one around it, which says little, and is left
-// out.
+// most `most`. Of modules around the headline's only the outermost is named, whose line tells which
+// part of the model ran.
 std::vector<std::string> callers_of(const std::vector<std::string>& frames, size_t most);
 
 // The first caller of the headline in the user's code by which a stack differs from another one

@@ -236,7 +236,7 @@ class Search {
     size_t kept = 0;            // in the pass that keeps most
     size_t freed = 0;           // in the same
     size_t freed_at_once = 0;   // of these, see is_freed_at_once
-    bool ever_kept = false;     // in any pass
+    size_t most_kept = 0;       // in any pass
     bool of_activations = false;
     // Some are freed before as many are kept. Otherwise they may be those of a model that one step
     // uses twice, which are added to the first ones and freed as well.
@@ -255,12 +255,13 @@ class Search {
     // many older blocks, in the sizes of activations: there, only what is freed at once is added.
     // A parameter that is trained has states as well, even if its gradient is set to zero.
     bool is_unused() const {
-      const size_t added = of_activations ? freed_at_once : freed;
-      return fits(added) && !ever_kept && older.size() < 3 * added;
+      const size_t added = of_activations && 2 * freed != older.size() ? freed_at_once : freed;
+      return fits(added) && most_kept == 0 && older.size() < 3 * added;
     }
-    // If other sizes are unused: in one of activations, a sum of gradients also frees what it adds.
+    // If other sizes are unused: in one of activations, a sum of gradients also frees what it adds,
+    // and the last gradient of an activation may be freed after the pass.
     size_t unused_of_activations() const {
-      return of_activations && !ever_kept ? std::min(freed_at_once, older.size() / 2) : 0;
+      return of_activations && most_kept <= 1 ? std::min(freed_at_once, older.size() / 2) : 0;
     }
     // As many as are kept, and their parameters, among others in the sizes of activations: the
     // parameters of another precision that autocast makes are such.
@@ -324,8 +325,11 @@ class Search {
       if (!kept && is_freed_at_once(i)) ++s.freed_at_once;
     });
     for (const BackwardPass& any : passes_) {
+      std::map<uint64_t, size_t> kept_of_size;
       visit_gradients(any, [&](size_t i, bool kept) {
-        if (kept) sizes[all_.asked_bytes(i)].ever_kept = true;
+        if (!kept) return;
+        size_t& most = sizes[all_.asked_bytes(i)].most_kept;
+        most = std::max(most, ++kept_of_size[all_.asked_bytes(i)]);
       });
     }
     return sizes;

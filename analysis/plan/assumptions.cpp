@@ -35,6 +35,10 @@ void Planner::state_precision(PlanPrecision precision, std::vector<std::string>&
             ? "halve where they have 32 bits. Kernels of the recording compute in 16 bits, too, "
               "and not of all tensors is known which they have: the range is from all to none of "
               "those"
+        : widths.products == NumberWidth::kUnknown
+            ? "halve if they have 32 bits. Nothing in the recording tells how many they have: if "
+              "it "
+              "is 16 already, nothing changes, which is where the range ends"
             : "halve; the recorded ones are taken to have 32 bits"));
   } else if (in_float64) {
     out.push_back(

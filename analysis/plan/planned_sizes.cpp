@@ -135,12 +135,13 @@ class PlannedSizes {
       return open && estimate == Estimate::kHigh ? bytes : divided(bytes, 2);
     }
     const NumberWidth width = width_of(row);
-    const bool open = width == NumberWidth::kBoth || may_be_data(row) || is_own(row);
+    const bool open = width == NumberWidth::kBoth || width == NumberWidth::kUnknown ||
+                      may_be_data(row) || is_own(row);
     return width == NumberWidth::k16 || (open && estimate == Estimate::kHigh) ? bytes
                                                                               : divided(bytes, 2);
   }
 
-  // kBoth: it may have either. Without kernels, 32 bits are assumed.
+  // kBoth: it may have either. kUnknown: without kernels, 32 bits are the likely width.
   NumberWidth width_of(size_t row) const {
     if (widths_.all_in_16()) return NumberWidth::k16;
     if (widths_.products != NumberWidth::k16 && widths_.products != NumberWidth::kBoth) {

@@ -209,6 +209,12 @@ void StackRoles::unite_callers(const Dictionary& names) {
   for (uint32_t& caller : callers_) {
     const uint32_t place = places.of(caller);
     if (place != 0) caller = first.try_emplace(place, caller).first->second;
+    if (caller == 0 || caller_frames_.contains(caller)) continue;
+    uint32_t at = caller;
+    while (at != 0 && names.frame(names.stack(at).frame).kind == FrameKind::kNative) {
+      at = names.stack(at).parent;
+    }
+    caller_frames_[caller] = at == 0 ? 0 : names.stack(at).frame;
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include "analysis/load/trace_model.h"
@@ -44,12 +45,18 @@ class StackRoles {
   // A stack of the line that called the outermost module, the same one for all that have its lines
   // of Python; 0 if it contains no module.
   uint32_t caller_of(uint32_t stack) const { return stack < callers_.size() ? callers_[stack] : 0; }
+  // The frame of that line alone, whoever called its function; 0 if there is none.
+  uint32_t frame_of_caller(uint32_t caller) const {
+    const auto known = caller_frames_.find(caller);
+    return known != caller_frames_.end() ? known->second : 0;
+  }
 
  private:
   void unite_callers(const Dictionary& names);
 
   std::vector<StackRole> roles_;
   std::vector<uint32_t> callers_;
+  std::unordered_map<uint32_t, uint32_t> caller_frames_;
 };
 
 }  // namespace tidemark

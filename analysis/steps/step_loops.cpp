@@ -172,14 +172,36 @@ class StepLoops {
     return whole_of(requests != nullptr ? *requests : *shortest_of(*best, parts), parts);
   }
 
+  // The rounds that add a token each to an only answer are no steps, nor is what they loop over,
+  // such as layers.
+  std::vector<const Loop*> answers(const Parts& parts) const {
+    std::vector<const Loop*> found;
+    for (const Loop& loop : program_.loops()) {
+      const bool fits = loop.use == LoopUse::kAny || loop.use == LoopUse::kInference;
+      if (!fits || loop.rounds.size() < kLeastRounds || parts.forward.empty()) continue;
+      if (covers_most(loop) && share_with(loop, parts.forward) >= kMost &&
+          continues(loop, parts.forward)) {
+        found.push_back(&loop);
+      }
+    }
+    return found;
+  }
+
   template <typename Fits>
-  const Loop* outermost(const Parts& parts, Fits&& fits) const {
+  const Loop* outermost(const Parts& parts, Fits&& fits) {
+    const std::vector<const Loop*> answers = this->answers(parts);
+    const auto in_answer = [&](const Loop& loop) {
+      return std::any_of(answers.begin(), answers.end(), [&](const Loop* answer) {
+        return answer->depth < loop.depth &&
+               program_.called_from(loop.function, answer->function) != 0;
+      });
+    };
     const Loop* best = nullptr;
     for (const Loop& loop : program_.loops()) {
       if (loop.rounds.size() < kLeastRounds || !fits(loop.use)) continue;
       const bool outer = best == nullptr || loop.depth < best->depth ||
                          (loop.depth == best->depth && more_rounds(loop, best));
-      if (outer && covers_most(loop) && infers(loop, parts)) best = &loop;
+      if (outer && covers_most(loop) && !in_answer(loop) && infers(loop, parts)) best = &loop;
     }
     return best;
   }

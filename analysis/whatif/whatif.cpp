@@ -65,13 +65,16 @@ std::vector<std::pair<int64_t, int64_t>> driver_steps_of_torch(const ProcessMode
   return steps;
 }
 
-// The highest use of the card by anything but torch. Counters are in order of time. Torch records a
-// segment after the driver has allocated it: a reading between the two already has it.
+// The highest use of the card by anything but torch while torch has at least half of its most: what
+// others have given back before that leaves it room. Torch's own peak had room beside them.
+// Counters are in order of time. Torch records a segment after the driver has allocated it: a
+// reading between the two already has it.
 uint64_t other_use(const ProcessModel& process, int64_t device, const AllocationHistory& model) {
   const auto steps = driver_steps_of_torch(process, device);
   auto step = steps.begin();
   int64_t at_driver = 0;
   uint64_t other = 0;
+  uint64_t beside_much = 0;
   uint64_t reserved = 0;
   uint32_t event = 0;
   for (const Counter& c : process.counters) {
@@ -84,9 +87,16 @@ uint64_t other_use(const ProcessModel& process, int64_t device, const Allocation
     for (; step != steps.end() && step->first <= c.time_ns; ++step) at_driver += step->second;
     const uint64_t torch =
         std::max(reserved, static_cast<uint64_t>(std::max<int64_t>(at_driver, 0)));
-    if (c.value > torch) other = std::max(other, c.value - torch);
+    if (c.value <= torch) continue;
+    other = std::max(other, c.value - torch);
+    if (torch >= model.reserved_peak.bytes / 2) {
+      beside_much = std::max(beside_much, c.value - torch);
+    }
   }
-  return other;
+  const Device* card = process.device(device);
+  if (beside_much != 0) other = beside_much;
+  if (card == nullptr || card->total_bytes < model.reserved_peak.bytes) return other;
+  return std::min(other, card->total_bytes - model.reserved_peak.bytes);
 }
 
 // Rejects sizes that no card has: their sums would overflow.

@@ -300,9 +300,14 @@ class TextReport : StyledLines {
         d.state_only ? "" : fmt::format("at {:<12} ", holes_time_text(d, report_.start_ns));
     const std::string which =
         d.fragmentation_at.empty() ? "" : fmt::format(" ({})", d.fragmentation_at);
-    line(fmt::format("  {:<15} {:>11}   {}in {}, largest {}{}", "cached, free",
+    // empty_cache() would give it back.
+    const std::string whole =
+        10 * f.releasable_bytes < f.cached_free_bytes
+            ? ""
+            : fmt::format(", {} in segments without any block", size_text(f.releasable_bytes));
+    line(fmt::format("  {:<15} {:>11}   {}in {}, largest {}{}{}", "cached, free",
                      size_text(f.cached_free_bytes), when, counted(f.holes, "hole"),
-                     size_text(f.largest_hole_bytes), which));
+                     size_text(f.largest_hole_bytes), whole, which));
   }
 
   void steps(const StepReport& s) {

@@ -174,12 +174,21 @@ std::string held_text(const DeviceEvidence& d, const std::vector<HeldLine>& line
   return are_inputs ? text : text + ", whatever the batch is";
 }
 
-Advice hold_less(const DeviceEvidence& d, const HeldLine& line) {
+Advice hold_less(const DeviceEvidence& d, const HeldLine& line,
+                 const std::vector<HeldLine>& lines) {
+  std::string places = place(d, line);
+  uint64_t bytes = line.bytes;
+  for (const HeldLine& other : lines) {
+    const bool alike = other.bytes == line.bytes && other.rows.size() == line.rows.size();
+    if (!alike || other.line == line.line) continue;
+    places += " and " + place(d, other);
+    bytes += other.bytes;
+  }
   return {"hold_less",
           fmt::format("hold less at {}: free what is no longer used, make a pool or cache smaller, "
                       "or keep it in host memory and move what a batch needs: frees up to {}",
-                      place(d, line), size_text(line.bytes)),
-          line.bytes};
+                      places, size_text(bytes)),
+          bytes};
 }
 
 }  // namespace tidemark

@@ -28,6 +28,7 @@ std::vector<HeldLine> lines_held_at(const DeviceEvidence& d, uint32_t event, uin
 // without the last words where all are inputs.
 std::string held_text(const DeviceEvidence& d, const std::vector<HeldLine>& lines);
 
-Advice hold_less(const DeviceEvidence& d, const HeldLine& line);
+// Also at others of these lines that hold as much in as many blocks, such as keys and values.
+Advice hold_less(const DeviceEvidence& d, const HeldLine& line, const std::vector<HeldLine>& lines);
 
 }  // namespace tidemark

@@ -6,8 +6,10 @@
 #include <map>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "analysis/findings/rules.h"
+#include "analysis/insight/lives/stacks_through.h"
 #include "analysis/wording.h"
 
 namespace tidemark {
@@ -51,7 +53,14 @@ class Causes {
   uint32_t by_ = 0;                        // stack that the last ones were freed with
 };
 
-Thrash thrash_of(const AllocationHistory& model, const StackRoles& roles) {
+// torch.cuda.graph() empties the cache itself before it captures, so that the graph's own pool
+// finds room.
+bool captures_graph(std::string_view /*function*/, std::string_view file) {
+  return file.ends_with("torch/cuda/graphs.py");
+}
+
+Thrash thrash_of(const AllocationHistory& model, const StackRoles& roles,
+                 const std::vector<bool>& captures) {
   Thrash t;
   Causes causes;
   bool in_burst = false;
@@ -61,6 +70,7 @@ Thrash thrash_of(const AllocationHistory& model, const StackRoles& roles) {
     if (model.change[e] != Change::kShrink && model.change[e] != Change::kGrow) continue;
     const SegmentChange& change = model.segment_changes[model.subject[e]];
     if (model.change[e] == Change::kShrink) {
+      if (change.stack < captures.size() && captures[change.stack]) continue;
       if (!in_burst) ++t.bursts;
       in_burst = true;
       t.given_back += change.size_bytes;
@@ -89,7 +99,8 @@ bool calls_empty_cache(const Dictionary& names, uint32_t stack) {
 void find_cache_thrash(const Evidence& evidence, std::vector<Finding>& out) {
   for (const DeviceEvidence& d : evidence.devices) {
     if (!d.has_caching_allocator()) continue;
-    const Thrash t = thrash_of(*d.model, *d.roles);
+    const Thrash t =
+        thrash_of(*d.model, *d.roles, stacks_through(d.process->names, captures_graph));
     const uint64_t often = std::max<uint64_t>(3, d.steps.count() / 2);
     if (t.bursts < often || t.taken_again < d.model->reserved_peak.bytes) continue;
     // Segments are returned on request, or where the next one does not fit.

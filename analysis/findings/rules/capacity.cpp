@@ -16,6 +16,7 @@
 #include "analysis/findings/causes/held_blocks.h"
 #include "analysis/findings/causes/held_weights.h"
 #include "analysis/findings/causes/left_graphs.h"
+#include "analysis/findings/causes/library_memory.h"
 #include "analysis/findings/causes/unusual_request.h"
 #include "analysis/findings/growth/growing_step.h"
 #include "analysis/findings/largest_stack.h"
@@ -209,7 +210,7 @@ void blame_held(const DeviceEvidence& d, const std::vector<HeldLine>& held,
   if (!is_cause && first.bytes < d.limit.bytes / 2) return;
   f.summary += "; " + held_text(d, held);
   f.evidence.emplace_back("held_beside_bytes", first.bytes);
-  Advice advice = hold_less(d, first);
+  Advice advice = hold_less(d, first, held);
   if (!is_cause) advice.saves_bytes = 0;  // after the others
   f.advice.push_back(std::move(advice));
   if (is_cause) f.frames = names.stack_text(first.stack);
@@ -221,8 +222,15 @@ enum class Cause : uint8_t {
   kOther,              // a smaller step is no help
 };
 
-// Says what filled the memory, if that is not the step: other processes, what past steps or a
-// validation left, one unusual request, weights.
+// More of the card than all that PyTorch has, or half of it.
+bool fills_card(const DeviceEvidence& d, const LibraryMemory& library) {
+  return d.total_bytes != 0 &&
+         (library.bytes >= d.total_bytes / 2 ||
+          (library.bytes >= d.total_bytes / 8 && library.bytes >= d.at_failure().reserved));
+}
+
+// Says what filled the memory, if that is not the step: other processes, another library, what past
+// steps or a validation left, one unusual request, weights.
 Cause find_cause(const Evidence& evidence, const DeviceEvidence& d, const FailedAllocation& failure,
                  Finding& f) {
   if (std::optional<Advice> advice = free_the_card(evidence, d, failure)) {
@@ -230,6 +238,13 @@ Cause find_cause(const Evidence& evidence, const DeviceEvidence& d, const Failed
     return Cause::kOther;
   }
   if (fails_for_what_was_left(d)) return Cause::kOther;  // its own finding tells
+  if (const LibraryMemory library = library_memory(d, failure.time_ns); fills_card(d, library)) {
+    f.summary += "; " + library_text(library);
+    f.evidence.emplace_back("library_bytes", library.bytes);
+    f.frames = d.process->names.stack_text(library.stack);
+    f.advice.push_back(shrink_library(d, library));
+    return Cause::kOther;
+  }
   const std::vector<HeldLine> held = filled_by_held(d, failure);
   if (const auto unusual = unusual_request(d)) {
     f.summary += "; " + unusual_text(*unusual);
@@ -418,7 +433,7 @@ void add_ways_to_fit(const DeviceEvidence& d, uint64_t left, uint64_t excess, Fi
   if (!held.empty()) {
     f.summary += "; " + held_text(d, held);
     f.evidence.emplace_back("held_beside_bytes", held.front().bytes);
-    f.advice.push_back(hold_less(d, held.front()));
+    f.advice.push_back(hold_less(d, held.front(), held));
     if (f.frames.empty()) f.frames = d.process->names.stack_text(held.front().stack);
   }
   add(f.advice, halve_batch(d, passes_wait_for_one_backward(d)));

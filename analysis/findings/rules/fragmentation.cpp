@@ -28,10 +28,10 @@ bool is_much(uint64_t lost, uint64_t reserved) {
   return lost >= kWorthSaying && lost >= reserved / 7;
 }
 
-// Where the card is not known: more is lost than used, and another setting avoids much of it.
+// Also where there is room: more is lost than used, and another setting avoids much of it.
 bool is_wasteful(const DeviceEvidence& d, const MemoryState& state, size_t devices) {
   constexpr uint64_t kVeryMuch = uint64_t{1} << 30;
-  if (d.limit.bytes != 0 || state.free_bytes() < kVeryMuch) return false;
+  if (state.free_bytes() < kVeryMuch) return false;
   if (state.free_bytes() <= state.totals.active) return false;
   const std::optional<Advice> settings = change_allocator(d, devices);
   return settings && settings->saves_bytes >= d.model->reserved_peak.bytes / 4;
@@ -125,8 +125,11 @@ bool outlives_running_step(const DeviceEvidence& d, uint32_t row, uint32_t event
   const auto next = std::upper_bound(boundaries.begin(), boundaries.end(), event);
   if (next != boundaries.begin() && d.model->allocations.birth(row) < *std::prev(next)) return true;
   const Category category = d.categories.of[row];
-  // What a program that ran out would have done with an unknown block is not known.
-  if (category == Category::kUnknown) return !d.ran_out();
+  // What a program that ran out would have done with an unknown block is not known, unless it is
+  // old.
+  if (category == Category::kUnknown) {
+    return !d.ran_out() || d.model->allocations.birth(row) < event / 2;
+  }
   return !is_working_memory(category);
 }
 
@@ -296,6 +299,22 @@ std::string occupied_text(const Occupied& pin, std::string_view place) {
                      pin.segments, size_text(pin.segment_bytes));
 }
 
+// Most of the holes lie among blocks of a line that were made together with what was freed beside
+// them.
+void name_survivors(Finding& f, const Dictionary& names, uint32_t stack, uint64_t holes) {
+  f.frames = names.stack_text(stack);
+  const std::string place = place_of(f.frames);
+  f.summary +=
+      fmt::format("; {} of the holes are beside blocks of {} that stay", size_text(holes), place);
+  f.advice.push_back(
+      {"group_lifetimes",
+       fmt::format("allocate what {} makes in one tensor for all that is freed together (a pool of "
+                   "slots for each group), or copy the blocks that stay into one piece before the "
+                   "large request: each of them keeps a whole segment from being used",
+                   place),
+       0});
+}
+
 // Names the line whose blocks keep a segment, or most of the holes, from being used or, if none is
 // to blame, the one that ran out. Else the line whose varying sizes made most of the holes.
 void name_the_line(Finding& f, const DeviceEvidence& d, const MemoryState& state) {
@@ -315,11 +334,21 @@ void name_the_line(Finding& f, const DeviceEvidence& d, const MemoryState& state
   HolesByLine holes = holes_by_line(d, state);
   holes.leave_out_below(state.free_bytes() / 10);
   const uint32_t any = largest_stack(holes.of_pins);
+  const uint64_t any_bytes = any == 0 ? 0 : holes.of_pins[any];
   std::erase_if(holes.of_pins, [&](const auto& pin) { return !is_movable(pin.first); });
   const uint32_t pin = largest_stack(holes.of_pins);
+  if (d.ran_out() && pin == 0 && 2 * any_bytes >= state.free_bytes()) {
+    return name_survivors(f, names, any, any_bytes);
+  }
   // Where memory ran out, the line of the request says more, if it has one.
   const bool has_line =
       d.ran_out() && d.roles->of(d.model->failures.back().stack) != StackRole::kBackward;
+  const auto is_of_library = [&](const auto& maker) {
+    return !is_users_code(headline_of(names.stack_text(maker.first)));
+  };
+  if (!std::all_of(holes.of_makers.begin(), holes.of_makers.end(), is_of_library)) {
+    std::erase_if(holes.of_makers, is_of_library);
+  }
   const uint32_t maker = has_line ? 0 : largest_stack(holes.of_makers);
   if (pin == 0 || (maker != 0 && holes.of_makers[maker] > holes.of_pins[pin])) {
     const uint32_t failed = d.ran_out() ? d.model->failures.back().stack : any;

@@ -210,6 +210,7 @@ class Categorizer {
     out_.copies_are_named = copies_.are_named();
     copies_weights_ = out_.copies_are_named;
     if (copies_weights_ || width_of_products(process_.compute) == NumberWidth::k32) return;
+    copies_.find_crowded(weight_bytes_, parameter_sizes_);
     std::unordered_set<uint64_t> copied;
     uint64_t copies_bytes = 0;  // in all passes
     const AllocationColumns& all = model_.allocations;
@@ -600,7 +601,7 @@ class Categorizer {
   BlockEnds ends_;
   Workspaces workspaces_;
   ServingCache cache_;
-  const WeightCopies copies_;
+  WeightCopies copies_;
   const SecondOrderGraphs second_order_;
   const std::unordered_map<uint32_t, Confidence> moved_gradients_;  // by stack
   const std::vector<bool> of_fsdp_;                                 // by stack

@@ -73,6 +73,7 @@ class OlderBlocks {
         guess = {};
         if (known_.gradients.contains(a.asked_bytes())) guess = {Category::kGradient, 4};
         if (freed_by_optimizer(a)) guess = {Category::kOptimizerState, 4};
+        if (freed_by_backward(a)) guess = {Category::kActivation, 4};
         if (known_.cache_sizes.contains(a.asked_bytes())) guess = {Category::kKvCache, 4};
       } else if (it != sizes.end() && it->second.parameters != 0) {
         --it->second.parameters;
@@ -131,9 +132,9 @@ class OlderBlocks {
     }
   }
 
-  // A state that is replaced in each step goes while the optimizer runs; gradients go later.
-  bool freed_by_optimizer(const Allocation& a) const {
-    size_t next = 0;  // the first one allocated after that
+  // The first row allocated after a block is freed.
+  size_t row_after(const Allocation& a) const {
+    size_t next = 0;
     for (size_t end = model_.allocations.size(); next < end;) {
       const size_t middle = next + (end - next) / 2;
       if (model_.allocations.birth(middle) > a.release) {
@@ -142,6 +143,20 @@ class OlderBlocks {
         next = middle + 1;
       }
     }
+    return next;
+  }
+
+  // What a pass that the history begins in the middle of, or before, had saved goes while its
+  // backward pass runs.
+  bool freed_by_backward(const Allocation& a) const {
+    const size_t next = row_after(a);
+    return next != model_.allocations.size() && !model_.allocations.seeded(next) &&
+           roles_.of(model_.allocations.stack(next)) == StackRole::kBackward;
+  }
+
+  // A state that is replaced in each step goes while the optimizer runs; gradients go later.
+  bool freed_by_optimizer(const Allocation& a) const {
+    const size_t next = row_after(a);
     if (next == 0 || next == model_.allocations.size()) return false;
     const StackRole role = roles_.of(model_.allocations.stack(next));
     if (role != StackRole::kOptimizer && role != StackRole::kOptimizerInit) return false;

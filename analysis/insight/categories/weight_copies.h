@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -29,12 +30,21 @@ class WeightCopies {
     const uint32_t stack = all_.stack(row);
     if (named_) return casts_.contain(stack);
     const bool more_follows = row + 1 < all_.size() && all_.stack(row + 1) == stack;
-    return more_follows && !(stack < normalizing_.size() && normalizing_[stack]);
+    if (!more_follows || (stack < normalizing_.size() && normalizing_[stack])) return false;
+    return !crowded_.contains(all_.asked_bytes(row)) || is_at_place_of_weight(row);
   }
   // Whether native frames tell, which is certain.
   bool are_named() const { return named_; }
 
+  // Call when all weights are known: `bytes_of` has the bytes of all weights of a size. Where more
+  // blocks of half that size live at once than there are weights, some of them are casts of other
+  // operands, or results.
+  void find_crowded(const std::unordered_map<uint64_t, uint64_t>& bytes_of,
+                    const std::unordered_set<uint64_t>& parameter_sizes);
+
  private:
+  bool is_at_place_of_weight(size_t row) const;
+
   // Autocast computes normalizations in 32 bits. They allocate their result first, then statistics.
   static bool normalizes(std::string_view function, std::string_view file) {
     return file.ends_with("norm.py") || file.ends_with("normalization.py") ||
@@ -43,7 +53,8 @@ class WeightCopies {
 
   const AllocationColumns& all_;
   const AutocastStacks casts_;
-  const std::vector<bool> normalizing_;  // by stack
+  const std::vector<bool> normalizing_;   // by stack
+  std::unordered_set<uint64_t> crowded_;  // sizes of copies
   bool named_ = false;
 };
 

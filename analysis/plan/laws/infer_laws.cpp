@@ -66,7 +66,7 @@ class LawInference {
       case Category::kInput:
         return scaled(row, !p_.outlives_steps(row));  // perhaps all data
       case Category::kKvCache:                        // a pool may have a size of its own
-        return scaled(row, !stays(row));
+        return scaled(row, !stays(row) && !outlives_requests(row));
       default:
         break;
     }
@@ -112,6 +112,11 @@ class LawInference {
   bool stays(size_t row) const {
     const AllocationColumns& all = p_.model().allocations;
     return all.release(row) == kNever || all.seeded(row) || p_.outlives_steps(row);
+  }
+  // The program frees it only when it ends, or with the error that ends it.
+  bool outlives_requests(size_t row) const {
+    const AllocationColumns& all = p_.model().allocations;
+    return all.release(row) > all.birth(all.size() - 1);
   }
 
   // Divides what grows with the batch: the size of labels, one number each, where there are any.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "analysis/names/autocast_stacks.h"
 #include "analysis/names/stacks_with.h"
 
 namespace tidemark {
@@ -59,7 +60,7 @@ OperationPlaces::Place OperationPlaces::place_of(uint32_t stack) const {
     }
     const std::string_view operation = between(function, "at::_ops::", "::");
     if (!operation.empty()) place.called = operation;
-    place.casts = place.casts || contains(function, "autocast::cached_cast");
+    place.casts = place.casts || is_autocast_copy(function);
     at = names_.stack(at).parent;
   }
   return place;

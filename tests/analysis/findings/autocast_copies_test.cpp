@@ -148,6 +148,34 @@ TEST(AutocastCopies, TrainingNeedsBoth) {
   EXPECT_TRUE(f.advice.empty());
 }
 
+// Layers cast their inputs, too, which have the size of a weight's copy and wait for the backward
+// pass.
+TEST(AutocastCopies, CastsOfActivationsOfTheSameSizeAreNone) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < kLayers; ++i) s.alloc(kWeight, s.setup());
+    for (int step = 0; step < 4; ++step) {
+      std::vector<uint64_t> graph;
+      for (int layer = 1; layer <= kLayers; ++layer) {
+        for (const uint64_t bytes : {kWeight / 2, kWeight / 2, kResult}) {
+          graph.push_back(s.alloc(bytes, s.forward(layer)));
+        }
+      }
+      s.free(s.alloc(kMiB, s.user(9)));
+      for (int layer = 0; layer < kLayers; ++layer) {
+        s.free(s.alloc(kWeight, s.node("MmBackward0")));
+        for (int block = 0; block < 3; ++block) {
+          s.free(graph.back());
+          graph.pop_back();
+        }
+      }
+      s.optimizer_mark();
+      s.free(s.alloc(kMiB, s.optimizer("_single_tensor_sgd")));
+    }
+  });
+  EXPECT_EQ(copies_in(trace, Category::kTemporary), 4 * kLayers * kWeight / 2);
+  EXPECT_EQ(copies_in(trace, Category::kActivation), 4 * kLayers * kWeight / 2);
+}
+
 // A workspace of half a weight's size, which the first product takes.
 TEST(AutocastCopies, AWorkspaceIsNone) {
   const Trace trace([](Story& s, uint32_t) {

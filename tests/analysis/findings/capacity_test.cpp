@@ -50,6 +50,44 @@ TEST(Capacity, NamesADataSetOnTheCard) {
   EXPECT_NE(first_action(large), "hold_less");
 }
 
+// Keys and values, which two lines make.
+TEST(Capacity, LinesThatHoldAsMuchAreOneCache) {
+  const Trace trace = Trace::on_card(kNotKnown, [](Story& s, uint32_t) {
+    for (int layer = 0; layer < 8; ++layer) {
+      s.alloc(100 * kMiB, s.stack({"KVCache.__init__ serve.py:41", "main serve.py:170"}));
+      s.alloc(100 * kMiB, s.stack({"KVCache.__init__ serve.py:42", "main serve.py:170"}));
+    }
+    Training t(s, {});
+    t.forward();
+    s.run_out(16 * kMiB, 0, s.forward(1));
+  });
+  const Finding f = trace.finding("capacity");
+  ASSERT_EQ(first_action(f), "hold_less");
+  EXPECT_EQ(f.advice[0].saves_bytes, 1600 * kMiB);
+  EXPECT_NE(f.advice[0].detail.find("hold less at serve.py:41 and serve.py:42"), std::string::npos)
+      << f.advice[0].detail;
+}
+
+// The pool of another library in the same process, as CuPy has one.
+TEST(Capacity, ALibraryThatFillsTheCardIsNamed) {
+  const auto run = [](uint64_t bytes) {
+    return Trace([bytes](Story& s, uint32_t) {
+      s.driver_alloc(bytes, "cupy", MemoryKind::kDevice, 0, 0,
+                     s.stack({"smooth filter.py:50", "main filter.py:126"}));
+      Training t(s, {});
+      t.forward();
+      s.run_out(4 * kGiB, 10 * kMiB, s.forward(1));
+    });
+  };
+  const Finding f = run(10 * kGiB).finding("capacity");
+  EXPECT_TRUE(says(f, "cupy holds 10.0 GiB of the card in this process")) << f.summary;
+  EXPECT_EQ(headline_of(f.frames), "smooth filter.py:50");
+  ASSERT_EQ(first_action(f), "shrink_library");
+  EXPECT_EQ(f.advice[0].saves_bytes, 10 * kGiB);
+  EXPECT_NE(f.advice[0].detail.find("free_all_blocks"), std::string::npos);
+  EXPECT_FALSE(says(run(kGiB).finding("capacity"), "cupy"));
+}
+
 // The hidden states of a long unrolled loop: between the passes of the model, and part of the step.
 TEST(Capacity, WhatAStepComputesItselfIsNotHeld) {
   const auto run = [](bool among_passes) {

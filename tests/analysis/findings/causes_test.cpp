@@ -583,9 +583,11 @@ enum class Body {
   kFrozen,        // nothing is added, as in a part that needs no gradients
   kZeroed,        // it is trained, with two states for each parameter
   kLikeItsSizes,  // unused, and layers compute results in the sizes of its parameters
+  kBesideOthers,  // the same, and small gradients are freed only after something else is allocated
 };
 Trace recorded_late(Body body_is) {
   const bool frozen = body_is == Body::kFrozen;
+  const bool like_its_sizes = body_is == Body::kLikeItsSizes || body_is == Body::kBesideOthers;
   constexpr std::array<uint64_t, 4> kHead = {2 * kMiB, 3 * kMiB, 8192, 12288};
   constexpr std::array<uint64_t, 5> kBody = {4 * kMiB, 5 * kMiB, 4096, 9 * kMiB, 6144};
   return Trace([=](Story& s, uint32_t) {
@@ -594,7 +596,7 @@ Trace recorded_late(Body body_is) {
       Blocks body;
       for (int k = 0; k < 10; ++k) body.push_back(s.alloc(16 * kMiB, s.forward(1, caller)));
       for (const uint64_t bytes : kBody) {
-        if (body_is == Body::kLikeItsSizes) s.free(s.alloc(bytes, s.forward(3, caller)));
+        if (like_its_sizes) s.free(s.alloc(bytes, s.forward(3, caller)));
       }
       const uint64_t head = s.alloc(7 * kMiB, s.forward(2, caller));
       s.free(s.alloc(kScalar, s.user(11)));
@@ -604,6 +606,7 @@ Trace recorded_late(Body body_is) {
       for (const uint64_t bytes : kBody) {
         const uint64_t gradient = s.alloc(frozen ? 16 * kMiB : bytes, 0);
         for (int k = 0; k < 2; ++k, body.pop_back()) s.free(body.back());
+        if (body_is == Body::kBesideOthers && bytes < kMiB) s.free(s.alloc(512, 0));
         s.free(gradient);
       }
       s.optimizer_mark();
@@ -638,6 +641,9 @@ TEST(Causes, UnusedGradientsOlderThanTheHistory) {
   const Finding like = recorded_late(Body::kLikeItsSizes).finding("unused_gradients");
   ASSERT_EQ(like.severity, kWarning);
   EXPECT_EQ(like.evidence[0].second, f.evidence[0].second);
+  const Finding beside = recorded_late(Body::kBesideOthers).finding("unused_gradients");
+  ASSERT_EQ(beside.severity, kWarning);
+  EXPECT_EQ(beside.evidence[0].second, 18 * kMiB);
 }
 
 // A teacher like the student, under autocast: the copies of weights that the forward pass makes in

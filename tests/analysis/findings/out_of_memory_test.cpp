@@ -516,6 +516,42 @@ TEST(OutOfMemory, AStepThatIsTriedAgainIsNoValidation) {
   EXPECT_TRUE(once.finding("kept_by_error").id.empty());
 }
 
+// A search for the largest batch calls the function of the step, at the same line, and fails in it.
+TEST(OutOfMemory, AStepOfATrialIsNoValidation) {
+  const auto search = [](const char* trial) {
+    return Trace([trial](Story& s, uint32_t) {
+      const auto pass = [&s](const std::string& line, const char* caller) {
+        std::vector<uint64_t> graph;
+        for (int i = 1; i <= 6; ++i) {
+          graph.push_back(s.alloc(
+              64 * kMiB, s.stack({"forward model.py:" + std::to_string(i),
+                                  "_call_impl torch/nn/modules/module.py:1", line, caller})));
+        }
+        return graph;
+      };
+      for (int i = 0; i < 3; ++i) s.alloc(kMiB, s.setup());
+      std::vector<uint64_t> graph = pass("run_step train.py:56", "main train.py:94");
+      for (; !graph.empty(); graph.pop_back()) {
+        s.alloc(kMiB, s.node("MmBackward0"));
+        s.free(graph.back());
+      }
+      s.optimizer_mark();
+      for (int size = 0; size < 3; ++size) {
+        s.free(s.alloc(kMiB, s.user(44)));
+        pass(trial, "choose train.py:70");  // the exception is stored
+        s.run_out(256 * kMiB, 10 * kMiB, s.forward(1));
+      }
+    });
+  };
+  const Trace same = search("run_step train.py:56");
+  EXPECT_EQ(same.report().findings.front().id, "kept_by_error");
+  EXPECT_TRUE(same.finding("eval_keeps_graph").id.empty());
+  const std::string capacity = same.finding("capacity").summary;
+  EXPECT_EQ(capacity.find("without backward"), std::string::npos) << capacity;
+  EXPECT_FALSE(same.finding("capacity").advice.empty());
+  EXPECT_FALSE(search("evaluate train.py:60").finding("eval_keeps_graph").id.empty());
+}
+
 TEST(OutOfMemory, ASmallerCardMayNotBeEnough) {
   const Trace trace([](Story& s, uint32_t) {
     Training t(s, {});

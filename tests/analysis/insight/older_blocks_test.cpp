@@ -327,6 +327,29 @@ TEST(OlderBlocks, ActivationsThatTheFirstPassFreesAreNoStates) {
   EXPECT_EQ(older_states(trace), 0U);
 }
 
+// Between two of its gradients, a backward pass frees what an earlier forward pass has saved.
+TEST(OlderBlocks, WhatABackwardPassFreesAreActivations) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 3; ++i) {
+      std::vector<uint64_t> kept;
+      for (int k = i == 0 ? 2 : 0; k < 4; ++k) kept.push_back(s.alloc(8 * kMiB, s.forward(k)));
+      std::vector<uint64_t> gradients;
+      for (size_t k = 0; k < kWeights.size(); ++k) {
+        gradients.push_back(s.alloc(kWeights[k], 0));
+        if (i == 0 && k < 2) s.free_older(8 * kMiB);
+      }
+      for (const uint64_t block : kept) s.free(block);
+      for (int k = 0; k < 3; ++k) s.free(s.alloc(kMiB, s.optimizer("step")));
+      for (const uint64_t block : gradients) s.free(block);
+    }
+    for (const uint64_t bytes : kWeights) s.older_block(bytes);
+  });
+  const auto seeded = [](const AllocationHistory& model, size_t i) {
+    return model.allocations.seeded(i);
+  };
+  EXPECT_EQ(bytes_where(trace, Category::kActivation, seeded), 16 * kMiB);
+}
+
 // A list of changes to try for each weight, held over many passes without gradients.
 TEST(OlderBlocks, CopiesOfTheModelAreNoCache) {
   const Trace trace([](Story& s, uint32_t) {

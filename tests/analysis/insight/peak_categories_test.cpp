@@ -75,6 +75,20 @@ TEST(Rehearsal, IsThePeakOfTheChangedHistory) {
   }
 }
 
+// A history that begins with what the step before has left: that goes, and comes again smaller.
+TEST(Rehearsal, WhatTheStepBeforeLeftDoesNotRemain) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 3; ++i) s.free_older(100 * kMiB);
+    for (int step = 0; step < 2; ++step) s.free(s.alloc(400 * kMiB, s.forward(1)));
+  });
+  const AllocationHistory& model = trace.model().processes[0].framework[0];
+  Rehearsal rehearsal(model);
+  for (const Allocation& a : model.allocations) {
+    if (!a.seeded) rehearsal.leave_out(a, 0.75);
+  }
+  EXPECT_EQ(rehearsal.saved_bytes(), 300 * kMiB);
+}
+
 TEST(Peak, SharesOfEverySortAddUp) {
   const Trace trace([](Story& s, uint32_t) {
     Training t(s, {});

@@ -31,5 +31,14 @@ TEST(CallerUnlike, IsNoneOfAnotherFunction) {
   EXPECT_EQ(caller_unlike(moved_by("957"), moved_by("957")), "");
 }
 
+// Two encoders share their layers: only the line of the model around them tells which one ran.
+TEST(CallersOf, NamesTheOutermostModule) {
+  const Frames frames = {"Layer.forward /home/user/model.py:29",   "_call_impl " + kTorch + ":1",
+                         "Encoder.forward /home/user/model.py:40", "_call_impl " + kTorch + ":1",
+                         "MoCo.forward /home/user/model.py:57",    "_call_impl " + kTorch + ":1",
+                         "train /home/user/train.py:108",          "main /home/user/train.py:120"};
+  EXPECT_EQ(callers_of(frames, 2), (Frames{"MoCo.forward model.py:57", "train train.py:108"}));
+}
+
 }  // namespace
 }  // namespace tidemark

@@ -111,6 +111,22 @@ TEST(ServedPlans, EntriesThatStayAreNoFullCache) {
   EXPECT_GT(outcome.likely.allocated_peak, peak_of(with_cache(0)) + 20 * 32 * kMiB);
 }
 
+// Without kernels, nothing tells whether the model has 16 bits already.
+TEST(ServedPlans, WidthsThatNothingTellsAreARange) {
+  const Trace trace([](Story& s, uint32_t) {
+    Server server(s);
+    for (int request = 0; request < 8; ++request) server.answer();
+  });
+  const auto planner = Planner::prepare(trace.model().processes[0], 0, {});
+  ASSERT_TRUE(planner);
+  PlanChange change;
+  change.precision = PlanPrecision::kHalf;
+  const Result<PlanOutcome> outcome = (*planner)->plan(change);
+  ASSERT_TRUE(outcome);
+  EXPECT_LT(outcome->likely.allocated_peak, peak_of(trace) * 6 / 10);
+  EXPECT_GE(outcome->high_reserved, peak_of(trace));
+}
+
 // Nor do its steps tell lengths.
 TEST(ServedPlans, SaysWhatIsNotKnown) {
   const Trace trace = with_cache(10);

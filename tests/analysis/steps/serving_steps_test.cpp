@@ -109,6 +109,37 @@ TEST(ServingSteps, CallsAtOneLineAreSteps) {
   EXPECT_EQ(called(2, true, false).source, StepSource::kNone);
 }
 
+// A model whose own functions call its layers, so that no call of a module is around the loop over
+// them. It reads a prompt, then adds tokens: without other requests, there are no steps.
+TEST(ServingSteps, LayersOfAnOnlyAnswerAreNoSteps) {
+  const Steps steps = steps_told([](Story& s) {
+    uint64_t x = s.alloc(kMiB, s.stack({"main serve.py:170"}));
+    const auto layers = [&](const std::string& function, int line, const std::string& caller,
+                            uint64_t bytes) {
+      for (int layer = 0; layer < 8; ++layer) {
+        for (int k = 0; k < 2; ++k) {
+          const std::vector<std::string> callers = {
+              function + " model.py:" + std::to_string(line + k), caller, "main serve.py:173"};
+          std::vector<std::string> frames = {"forward torch/nn/modules/linear.py:10",
+                                             "_call_impl torch/nn/modules/module.py:1"};
+          frames.insert(frames.end(), callers.begin(), callers.end());
+          s.free(s.alloc(bytes, s.stack(frames)));
+          const uint64_t next = s.alloc(bytes, s.stack(callers));
+          s.free(x);
+          x = next;
+        }
+      }
+    };
+    layers("Decoder.prefill", 112, "complete serve.py:145", 64 * kMiB);
+    for (int token = 0; token < 24; ++token) {
+      s.free(s.alloc(512, s.stack({"complete serve.py:149", "main serve.py:173"})));
+      layers("Decoder.step", 122, "complete serve.py:151", kMiB);
+    }
+    s.free(x);
+  });
+  EXPECT_EQ(steps.source, StepSource::kNone) << steps.count();
+}
+
 // Each graph is captured after some passes without it. Then the graphs run, and allocate nothing.
 TEST(ServingSteps, WarmUpsOfGraphsAreNoSteps) {
   for (const int warm_ups : {1, 2, 3, 11}) {

@@ -322,6 +322,30 @@ TEST(WhatIf, TheLimitIsNeverMoreThanTheCardCanGive) {
   EXPECT_EQ(whatif->predict(*settings).limit_bytes, kCard - kContext);
 }
 
+// What another library held, and gave back before torch needed the card, leaves it room.
+TEST(WhatIf, OthersCountWhileTorchHasMuch) {
+  constexpr uint64_t kContext = 448 * kMib;
+  constexpr uint64_t kCard = 4096 * kMib;
+  const auto settings = AllocatorSettings::parse("");
+  Recorder recorder(*settings, AllocatorLimits::of(0, kCard - kContext, kCard));
+  for (uint32_t i = 0; i < 20; ++i) recorder.allocate_block(i, 60 * kMib);
+  ProcessModel process = recorder.process();
+  process.devices.push_back({});
+  process.devices.back().total_bytes = kCard;
+  const AllocationHistory& model = process.framework[0];
+  process.counters.push_back({-20, 3500 * kMib, 0, 0, CounterKind::kDeviceUsed});
+  process.counters.push_back({model.time_ns[model.event_count() - 1] + 1,
+                              kContext + model.reserved_peak.bytes, 0, 0,
+                              CounterKind::kDeviceUsed});
+  const auto whatif = WhatIf::prepare(process, 0);
+  ASSERT_TRUE(whatif);
+  EXPECT_EQ(whatif->other_bytes(), kContext);
+  process.counters.pop_back();
+  const auto unknown = WhatIf::prepare(process, 0);
+  ASSERT_TRUE(unknown);
+  EXPECT_EQ(unknown->other_bytes(), kCard - model.reserved_peak.bytes) << "they had room together";
+}
+
 // The totals and live blocks of a part equal those of the whole, event by event.
 // What a run reserves until it dies says nothing: it comes last, however little that is.
 TEST(WhatIf, SettingsUnderWhichTheRunDiesEarlierComeLast) {

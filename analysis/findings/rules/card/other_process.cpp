@@ -43,12 +43,15 @@ const char* severity_of(const DeviceEvidence& d) {
   return has_room ? kInfo : kWarning;
 }
 
-// A small part of the card is not worth a word where it has room.
+// A small part of the card is not worth a word where it has room, nor is a large one where half of
+// the card is never used by all together.
 bool matters(const Evidence& evidence, const DeviceEvidence& d, uint64_t bytes) {
   constexpr uint64_t kMuch = uint64_t{1} << 30;
   const bool on_other_card = evidence.other_card_bytes != 0 && !d.ran_out();
   if (on_other_card || is_limited_by_program(d)) return false;
-  if (d.total_bytes != 0 && bytes >= d.total_bytes / 5) return true;
+  const uint64_t used = device_used_peak(*d.process, d.device).bytes;
+  const bool half_is_free = used != 0 && used < d.total_bytes / 2 && !d.ran_out();
+  if (d.total_bytes != 0 && bytes >= d.total_bytes / 5) return !half_is_free;
   return bytes >= kMuch && (d.total_bytes == 0 || d.is_card_full());
 }
 
