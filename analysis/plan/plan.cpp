@@ -170,6 +170,7 @@ Planner::Planner(const ProcessModel& process, const AllocationHistory& model, Wh
   if (card > outside_bytes_) capacity_ = card - outside_bytes_;
   keeps_limit_ = refused && options.whatif.card_bytes != 0 && limit.bytes < capacity_;
   if (refused) capacity_ = capacity_ == 0 ? limit.bytes : std::min(capacity_, limit.bytes);
+  room_ = capacity_;
   // A limit of the recorded run holds for another card only as a fraction, which is not known.
   const uint64_t allowed = whatif_.recorded_allowed();
   if (options.whatif.card_bytes == 0 && allowed != 0) {
@@ -288,6 +289,14 @@ AllocatorSettings Planner::settings_of(const PlanChange& change) const {
   return settings ? *settings : whatif_.own_settings();
 }
 
+uint64_t Planner::capacity_for(const PlanChange& change) const {
+  const double fraction = change.has_conf ? settings_of(change).memory_fraction : 0;
+  if (fraction <= 0) return capacity_;
+  const auto allowed = static_cast<uint64_t>(fraction * static_cast<double>(whatif_.card_bytes()));
+  if (fraction >= 1 || allowed == 0) return room_;
+  return room_ == 0 ? allowed : std::min(room_, allowed);
+}
+
 Result<PlannedRun> Planner::run_of(const PlanChange& change, Estimate estimate) const {
   return planned_run(program_, whatif_.log(), change,
                      planned_sizes(program_, laws_, change, estimate), estimate, later_states_);
@@ -336,8 +345,8 @@ Result<PlanOutcome> Planner::plan(const PlanChange& change) const {
   }
   const uint64_t replayed = replayed_reserved_peak();
   if (!change.has_conf) widen_by_replay(replayed, out);
-  if (capacity_ != 0) {
-    out.on_card = whatif_.replay(settings, run->blocks, run->requests, capacity_);
+  if (const uint64_t capacity = capacity_for(change); capacity != 0) {
+    out.on_card = whatif_.replay(settings, run->blocks, run->requests, capacity);
   }
   add_composition(*run, out);
   state_assumptions(change, replayed, out.assumptions);
@@ -366,7 +375,8 @@ void Planner::widen_by_replay(uint64_t replayed, PlanOutcome& out) const {
 Result<bool> Planner::fits(const PlanChange& change) const {
   const Result<PlannedRun> run = run_of(change, Estimate::kLikely);
   if (!run) return run.error();
-  const Prediction p = whatif_.replay(settings_of(change), run->blocks, run->requests, capacity_);
+  const Prediction p =
+      whatif_.replay(settings_of(change), run->blocks, run->requests, capacity_for(change));
   // A larger batch that empties the cache again and again is no gain.
   constexpr uint64_t kFew = 5;
   return !p.out_of_memory &&

@@ -92,6 +92,8 @@ class Planner {
   bool assumes_outside() const { return assumes_outside_; }
   // Memory that the allocator may reserve; 0: not known.
   uint64_t capacity() const { return capacity_; }
+  // The same with the allocator settings of the change, which may set a limit.
+  uint64_t capacity_for(const PlanChange& change) const;
   bool ran_out() const { return !program_.model().failures.empty(); }
   // Whether the recording has no whole step after the last out-of-memory error of the process:
   // plans are lower bounds.
@@ -147,6 +149,7 @@ class Planner {
   bool assumes_outside_ = false;
   bool keeps_limit_ = false;  // of the recording, though a card is given
   uint64_t capacity_ = 0;
+  uint64_t room_ = 0;            // without a limit that the program set
   bool may_have_limit_ = false;  // that the program set and that the recording does not know
 };
 

@@ -13,11 +13,13 @@ bool rounds_overlap(const AllocationColumns& allocations, const std::vector<uint
   uint64_t passed_on = 0;
   uint64_t kept = 0;
   size_t round = 0;
+  // What is freed only when the program ends was leaked, and no request that runs on.
+  const uint32_t last = allocations.birth(allocations.size() - 1);
   for (uint32_t a = rounds.front(); a < rounds.back(); ++a) {
     while (rounds[round + 1] <= a) ++round;
     if (round + 2 >= rounds.size()) break;
     const uint32_t release = allocations.release(a);
-    if (line_of[a] != line || release == kNever) continue;
+    if (line_of[a] != line || release > last) continue;
     const uint64_t bytes = allocations.block_bytes(a);
     made += bytes;
     if (release > allocations.birth(rounds[round + 1])) passed_on += bytes;

@@ -164,6 +164,7 @@ StackRoles::StackRoles(const ProcessModel& process) {
   const size_t count = names.stack_count();
   std::vector<Sign> sign(count, Sign::kNothing);
   std::vector<uint8_t> done(count, 0);
+  std::vector<bool> in_step(count, false);
   callers_.assign(count, 0);
   std::vector<uint32_t> chain;
   for (uint32_t id = 1; id < count; ++id) {
@@ -174,6 +175,7 @@ StackRoles::StackRoles(const ProcessModel& process) {
       done[at] = 1;
     }
     Sign outer = at != 0 && at < count ? sign[at] : Sign::kNothing;
+    bool steps = at != 0 && at < count && in_step[at];
     uint32_t caller = at != 0 && at < count ? callers_[at] : 0;
     for (auto it = chain.rbegin(); it != chain.rend(); ++it) {
       const Frame& f = names.frame(names.stack(*it).frame);
@@ -184,6 +186,13 @@ StackRoles::StackRoles(const ProcessModel& process) {
       const Sign own = f.kind == FrameKind::kAutograd ? Sign::kBackward
                        : is_python                    ? python_sign(names.string(f.function), file)
                                                       : native_sign(names.string(f.function));
+      // The program's code that an optimizer of PyTorch calls in its step is a closure, which runs
+      // the model and its backward pass. One of the program's own is called by optimizer.py.
+      const bool of_torch = contains(file, "torch/");
+      if (steps && is_python && !of_torch && outer == Sign::kOptimizer) outer = Sign::kNothing;
+      steps = contains(file, "torch/optim/") ? !file.ends_with("optimizer.py")
+                                             : steps && (of_torch || !is_python);
+      in_step[*it] = steps;
       // Code inside a recomputed or hooked module still belongs to the outer phase, except that a
       // module's call inside a backward pass is a repeated forward pass.
       outer = own == Sign::kModuleCall && outer == Sign::kBackward ? own : std::max(own, outer);

@@ -92,11 +92,10 @@ std::string function_of(const std::string& frame) {
 // Whether a line grows in a function that also called another one that grows: a result has left
 // the inner function by the time the outer one goes on, so that variables of both are alive only
 // together, in a traceback.
-bool grow_within_each_other(const std::vector<GrowingLine>& lines) {
-  for (const GrowingLine& outer : lines) {
-    const std::string function = function_of(headline_of(outer.stacks.front()));
-    for (const GrowingLine& inner : lines) {
-      const Frames& frames = inner.stacks.front();
+bool grow_within_each_other(const std::vector<Frames>& stacks) {
+  for (const Frames& outer : stacks) {
+    const std::string function = function_of(headline_of(outer));
+    for (const Frames& frames : stacks) {
       const std::string headline = headline_of(frames);
       if (function_of(headline) == function) continue;
       const auto at = std::find(frames.begin(), frames.end(), headline);
@@ -117,12 +116,17 @@ std::string slice_text(const DeviceEvidence& d, uint32_t stack) {
   return "; if only a slice of it is kept, clone() the slice: a view keeps the whole tensor";
 }
 
+std::string traceback_text(const std::vector<Frames>& stacks) {
+  if (!grow_within_each_other(stacks)) return "";
+  return "; if these are variables of functions that raised an exception, its traceback keeps them "
+         "while the exception is stored: store its text instead";
+}
+
 std::string how_it_is_kept(const DeviceEvidence& d) {
   if (d.steps.growing.empty()) return "";
-  if (stairs_of(d) && grow_within_each_other(lines_of(d))) {
-    return "; if these are variables of functions that raised an exception, its traceback keeps "
-           "them while the exception is stored: store its text instead";
-  }
+  std::vector<Frames> stacks;
+  for (const GrowingLine& line : lines_of(d)) stacks.push_back(line.stacks.front());
+  if (const std::string text = traceback_text(stacks); stairs_of(d) && !text.empty()) return text;
   return slice_text(d, d.steps.growing.front().stack);
 }
 

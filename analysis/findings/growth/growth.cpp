@@ -343,7 +343,9 @@ std::optional<Stairs> stairs_of(const DeviceEvidence& d) {
   if (10 * fallen > risen) return std::nullopt;
   std::erase_if(rises, [&](const auto& rise) { return 2 * rise.second * stairs.steps < risen; });
   stairs.rises = rises.size();
-  if (stairs.rises < kLeastRises || 2 * stairs.rises > stairs.steps) return std::nullopt;
+  if (stairs.rises < kLeastRises || 5 * stairs.rises > 4 * stairs.steps) {
+    return std::nullopt;
+  }
   std::vector<uint64_t> sizes;
   for (const auto& [step, bytes] : rises) sizes.push_back(bytes);
   std::sort(sizes.begin(), sizes.end());

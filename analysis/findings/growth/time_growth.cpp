@@ -422,6 +422,18 @@ std::string others_text(const DeviceEvidence& d, const TimeGrowth& growth) {
   return text;
 }
 
+// What may keep it: all variables of functions, or a view of a result of the model.
+std::string how_it_is_left(const DeviceEvidence& d, const TimeGrowth& growth, uint32_t stack) {
+  std::vector<std::vector<std::string>> stacks;
+  for (const LeftByStack& left : growth.left) {
+    if (left.bytes >= growth.left_bytes() / 100) {
+      stacks.push_back(d.process->names.stack_text(left.stack));
+    }
+  }
+  const std::string text = traceback_text(stacks);
+  return text.empty() ? slice_text(d, stack) : text;
+}
+
 // When the first block was left by the line that leaves most.
 std::string since_text(const DeviceEvidence& d, const LeftByStack& left) {
   const Allocation oldest = d.model->allocations[left.oldest];
@@ -469,7 +481,7 @@ Finding creep_over_time(const DeviceEvidence& d, const TimeGrowth& growth) {
                    replaces ? advice_on_replacing(place_of(f.frames))
                             : fmt::format("free {}, or move it to host memory", what),
                    shared ? "up to" : "about", size_text(saved),
-                   replaces || line.stack == 0 ? "" : slice_text(d, line.stack),
+                   replaces || line.stack == 0 ? "" : how_it_is_left(d, growth, line.stack),
                    d.ran_out() ? "" : " (a cache that is still being filled looks the same)"),
        saved});
   return f;

@@ -11,16 +11,17 @@
 
 #include "analysis/findings/advice.h"
 #include "analysis/findings/causes/accumulations.h"
+#include "analysis/findings/causes/card/foreign_memory.h"
+#include "analysis/findings/causes/card/library_memory.h"
 #include "analysis/findings/causes/failed_for_holes.h"
-#include "analysis/findings/causes/foreign_memory.h"
 #include "analysis/findings/causes/held_blocks.h"
 #include "analysis/findings/causes/held_weights.h"
 #include "analysis/findings/causes/left_graphs.h"
-#include "analysis/findings/causes/library_memory.h"
 #include "analysis/findings/causes/unusual_request.h"
 #include "analysis/findings/growth/growing_step.h"
 #include "analysis/findings/largest_stack.h"
 #include "analysis/findings/rules.h"
+#include "analysis/insight/fragmentation.h"
 #include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
 
@@ -53,6 +54,33 @@ uint64_t held_by_siblings(const Evidence& evidence, const DeviceEvidence& d, int
     bytes += driver_state_at(other.process->driver, other.device, time_ns).card_bytes;
   }
   return bytes;
+}
+
+// The process of this trace with most free memory in PyTorch's cache on the same card, as far as it
+// could give that back.
+struct IdleCache {
+  uint64_t pid = 0;
+  uint64_t bytes = 0;
+};
+IdleCache idle_cache(const Evidence& evidence, const DeviceEvidence& d, int64_t time_ns) {
+  const std::string card = card_of(*d.process, d.device);
+  IdleCache most;
+  for (const DeviceEvidence& other : evidence.devices) {
+    if (other.process == d.process || other.model == nullptr ||
+        card_of(*other.process, other.device) != card ||
+        (other.process->knows_its_end() && other.process->last_ns < time_ns)) {
+      continue;
+    }
+    uint32_t event = 0;
+    if (!other.model->event_at(time_ns, event)) continue;
+    const MemoryTotals totals = other.model->totals_after(event);
+    if (totals.reserved - std::min(totals.reserved, totals.active) <= most.bytes) continue;
+    const MemoryState state = state_after(*other.model, event);
+    const uint64_t idle =
+        fragmentation_of(*other.model, state, other.process->names, 0).releasable_bytes;
+    if (idle > most.bytes) most = {other.process->info.pid, idle};
+  }
+  return most;
 }
 
 void add_siblings(const Evidence& evidence, const DeviceEvidence& d, int64_t time_ns, Finding& f) {
@@ -148,9 +176,10 @@ std::optional<Advice> free_the_card(const Evidence& evidence, const DeviceEviden
   const uint64_t others = held_by_others(evidence, d, failure.time_ns);
   if (others < failure.requested_bytes || others <= d.total_bytes / 2) return std::nullopt;
   const ForeignMemory foreign = foreign_memory(evidence, d, failure.time_ns);
-  const std::string who = foreign.pid == 0 ? "nvidia-smi lists them"
-                                           : fmt::format("the largest is process {} with {}",
-                                                         foreign.pid, size_text(foreign.pid_bytes));
+  const std::string who = foreign.pid == 0
+                              ? "nvidia-smi lists them"
+                              : fmt::format("the largest is process {} with {}", foreign.pid,
+                                            size_text(std::min(foreign.pid_bytes, others)));
   return Advice{"free_the_card",
                 fmt::format("other processes hold about {} of the card ({}): stop them, or run "
                             "this on another card",
@@ -191,8 +220,16 @@ std::vector<HeldLine> filled_by_held(const DeviceEvidence& d, const FailedAlloca
   if (d.limit.bytes == 0) return {};
   const MemoryTotals totals = d.at_failure();
   const uint64_t pending = totals.active - std::min(totals.active, totals.allocated);
-  return lines_held_at(d, failure.event,
-                       std::max({failure.requested_bytes, pending, d.limit.bytes / 5}));
+  std::vector<HeldLine> held = lines_held_at(
+      d, failure.event, std::max({failure.requested_bytes, pending, d.limit.bytes / 5}));
+  // A few blocks of the line that failed, hardly larger than its request, are what it works on.
+  constexpr size_t kFew = 8;
+  const std::string failing = headline_of(d.process->names.stack_text(failure.stack));
+  std::erase_if(held, [&](const HeldLine& line) {
+    const uint64_t each = line.bytes / line.rows.size();
+    return line.line == failing && line.rows.size() <= kFew && failure.requested_bytes >= each / 2;
+  });
+  return held;
 }
 
 // `other_cause`: the request itself is unusual. Otherwise a small one that fails says little about
@@ -238,6 +275,20 @@ Cause find_cause(const Evidence& evidence, const DeviceEvidence& d, const Failed
     return Cause::kOther;
   }
   if (fails_for_what_was_left(d)) return Cause::kOther;  // its own finding tells
+  const IdleCache idle = idle_cache(evidence, d, failure.time_ns);
+  if (idle.bytes >= failure.requested_bytes && idle.bytes >= d.total_bytes / 8) {
+    f.summary += fmt::format("; {} of that is free in the cache of process {}",
+                             size_text(idle.bytes), idle.pid);
+    f.evidence.emplace_back("idle_cache_bytes", idle.bytes);
+    f.evidence.emplace_back("idle_cache_pid", idle.pid);
+    f.advice.push_back(
+        {"empty_other_cache",
+         fmt::format("call torch.cuda.empty_cache() in process {} when its large requests are done "
+                     "(or limit it with set_per_process_memory_fraction): frees {}",
+                     idle.pid, size_text(idle.bytes)),
+         idle.bytes});
+    return Cause::kOther;
+  }
   if (const LibraryMemory library = library_memory(d, failure.time_ns); fills_card(d, library)) {
     f.summary += "; " + library_text(library);
     f.evidence.emplace_back("library_bytes", library.bytes);

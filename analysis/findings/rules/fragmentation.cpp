@@ -34,7 +34,8 @@ bool is_wasteful(const DeviceEvidence& d, const MemoryState& state, size_t devic
   if (state.free_bytes() < kVeryMuch) return false;
   if (state.free_bytes() <= state.totals.active) return false;
   const std::optional<Advice> settings = change_allocator(d, devices);
-  return settings && settings->saves_bytes >= d.model->reserved_peak.bytes / 4;
+  const uint64_t much = d.model->reserved_peak.bytes / (d.limit.is_known() ? 2 : 4);
+  return settings && settings->saves_bytes >= much;
 }
 
 // Segments without any block: the allocator reuses them, and can give them back to the driver.

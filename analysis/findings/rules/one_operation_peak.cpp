@@ -1,10 +1,13 @@
 // A few blocks of one operation, far larger than what the rest of the program computes, are the
 // largest part of the peak: logits of a large vocabulary, an attention matrix, a broadcast.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -21,6 +24,7 @@
 #include "analysis/findings/growth/kept_outputs.h"
 #include "analysis/findings/rules.h"
 #include "analysis/history/rehearsal.h"
+#include "analysis/names/stack_lines.h"
 #include "analysis/passes/backward_passes.h"
 #include "analysis/wording.h"
 
@@ -29,9 +33,10 @@ namespace tidemark {
 namespace {
 
 constexpr uint64_t kWorthSaying = uint64_t{64} << 20;
+constexpr uint64_t kNotMuch = 128;  // one part in so many of the limit, where there is room
 // Times the size of the largest other block. A layer's hidden state is four times its input.
 constexpr uint64_t kOutlier = 5;
-constexpr size_t kLeastStacks = 4;      // to compare with
+constexpr size_t kLeastStacks = 4;  // to compare with
 constexpr size_t kMostNamed = 6;
 constexpr size_t kNearBirths = 256;     // before and after the peak: about a pass of a model
 constexpr uint32_t kBriefBirths = 64;   // a cache of keys and values lives longer
@@ -161,6 +166,37 @@ std::string blocks_text(const Operation& o) {
   }
   return fmt::format("{} of up to {}{}", counted(o.blocks, "block"), largest,
                      o.failed ? ", the last of which did not fit" : "");
+}
+
+// The lines of the program whose results the saving leaves out, if there are a few of them.
+// `stacks`: of these.
+std::string together_text(const DeviceEvidence& d, const std::unordered_set<uint32_t>& stacks) {
+  constexpr size_t kMostPlaces = 4;
+  std::set<std::string> places;
+  for (const uint32_t stack : stacks) {
+    if (d.roles->of(stack) == StackRole::kBackward) continue;
+    const std::string place = place_of(d.process->names.stack_text(stack));
+    if (place.find(".py:") != place.npos) places.insert(place);
+  }
+  if (places.size() < 2 || places.size() > kMostPlaces) return "";
+  return fmt::format(", {} together", fmt::join(places, " and "));
+}
+
+// Numbers of 32 bits, as many as the square of those in another block: a column beside a row.
+std::string broadcast_text(const DeviceEvidence& d, const Operation& o) {
+  if (d.roles->of(o.stack) != StackRole::kUser) return "";
+  const uint64_t numbers = o.largest_bytes / 4;
+  const auto side = static_cast<uint64_t>(std::llround(std::sqrt(static_cast<double>(numbers))));
+  if (side < 256 || side * side != numbers || o.largest_bytes % 4 != 0) return "";
+  const auto& kinds = d.model->allocations.kinds();
+  const bool has_side = std::any_of(kinds.begin(), kinds.end(), [&](const AllocationKind& kind) {
+    return kind.requested_bytes == 4 * side;
+  });
+  if (!has_side) return "";
+  return fmt::format(
+      "; look at the shapes first: each block has {0} x {0} numbers, as a tensor of "
+      "({0}, 1) makes with one of ({0},)",
+      side);
 }
 
 class Search {
@@ -307,7 +343,10 @@ class Search {
     for (size_t i = begin; i < end; ++i) {
       const uint64_t bytes = all.block_bytes(i);
       if (!is_computed(i) || is_scratch(i)) continue;
-      if (of_one_shape(bytes, found.largest_bytes) || sizes.contains(bytes)) {
+      // Of booleans, for numbers of 32 bits.
+      const bool is_mask =
+          4 * bytes == found.largest_bytes && d_.roles->of(all.stack(i)) == StackRole::kBackward;
+      if (of_one_shape(bytes, found.largest_bytes) || sizes.contains(bytes) || is_mask) {
         ++found.near;
         continue;
       }
@@ -490,17 +529,24 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
     }
     const double share = remedy == Remedy::kLoss ? 1 - 1 / kChunks : 1;
     Rehearsal without(*d.model);
+    std::unordered_set<uint32_t> left_out;  // stacks
     const std::vector<bool> others = unrelated_halves(d.model->allocations, o.largest_bytes);
     for (size_t i = 0; i < d.model->allocations.size(); ++i) {
       if (!o.has_size(d.model->allocations.block_bytes(i)) || others[i]) continue;
       if (!search.is_computed(i)) continue;
       const Allocation a = d.model->allocations[i];
-      if (remedy != Remedy::kLoss || is_of_loss_alone(d, a)) without.leave_out(a, share);
+      if (remedy == Remedy::kLoss && !is_of_loss_alone(d, a)) continue;
+      without.leave_out(a, share);
+      left_out.insert(a.stack);
     }
     const uint64_t saved = std::min(without.saved_bytes(), o.bytes);
     if (!o.failed && saved < d.peak_bytes() / 20) continue;  // others are as high
+    if (d.limit.is_known() && d.has_room() && saved < d.limit.bytes / kNotMuch) continue;
     const bool of_output = remedy == Remedy::kSplit && o.converted && !d.categories.has_backward;
-    const std::string text = text_of(remedy, waits_for_backward(d, o, search), of_output);
+    std::string text = text_of(remedy, waits_for_backward(d, o, search), of_output);
+    if (remedy == Remedy::kSplit || remedy == Remedy::kSplitInLayer) {
+      text += together_text(d, left_out) + broadcast_text(d, o);
+    }
     Finding f = d.finding("one_operation_peak", severity_of(d, o),
                           fmt::format("{} {} of the peak: {}", subject_of(o, remedy),
                                       percent_text(o.bytes, o.all_bytes), blocks_text(o)));

@@ -68,6 +68,15 @@ TEST(Capacity, LinesThatHoldAsMuchAreOneCache) {
       << f.advice[0].detail;
 }
 
+// The overlaps of all boxes with all others: what the expression that fails works on is not held.
+TEST(Capacity, OperandsOfTheRequestAreNotHeld) {
+  const Trace trace = Trace::on_card(kNotKnown, [](Story& s, uint32_t) {
+    for (int i = 0; i < 3; ++i) s.alloc(400 * kMiB, s.stack({"targets detect.py:78"}));
+    s.run_out(400 * kMiB, 0, s.stack({"targets detect.py:78"}));
+  });
+  EXPECT_FALSE(says(trace.finding("capacity"), "holds"));
+}
+
 // The pool of another library in the same process, as CuPy has one.
 TEST(Capacity, ALibraryThatFillsTheCardIsNamed) {
   const auto run = [](uint64_t bytes) {

@@ -1093,9 +1093,10 @@ TEST(Findings, OtherProcessesHaveATime) {
       s.counter(CounterKind::kProcessUsed, gib * kGiB, 999);
     }
   });
-  EXPECT_EQ(trace.finding("other_process").summary,
-            "processes outside this job hold 8.0 GiB of the card at +3.000 s, and at least half as "
-            "much from +2.000 s until then");
+  EXPECT_EQ(
+      trace.finding("other_process").summary,
+      "processes outside this recording hold 8.0 GiB of the card at +3.000 s, and at least half as "
+      "much from +2.000 s until then");
 }
 
 // 1 GiB more with each of 8 steps, on a card of 16 GiB of which another process holds 5.
@@ -1172,6 +1173,30 @@ TEST(Findings, CapacityTellsOfOtherRecordedProcesses) {
   EXPECT_NE(summary.find("; other recorded processes held 12.0 GiB of this card"),
             std::string::npos)
       << summary;
+}
+
+// What the other one holds is a cache that it does not use.
+TEST(Findings, CapacityNamesTheIdleCacheOfAnotherProcess) {
+  const Trace trace(
+      [](Story& s, uint32_t process) {
+        const uint64_t held = process == 0 ? 12 * kGiB : kGiB;
+        s.driver_alloc(held, "torch", MemoryKind::kDevice);
+        const uint64_t block = s.alloc(held, s.user(1));
+        if (process == 0) {
+          s.free(block);
+        } else {
+          s.wait(1'000'000'000);
+          s.run_out(4 * kGiB, 3 * kGiB, s.user(2));
+        }
+      },
+      2);
+  const Finding f = trace.finding("capacity");
+  EXPECT_NE(f.summary.find("12.0 GiB of that is free in the cache of process 101"),
+            std::string::npos)
+      << f.summary;
+  ASSERT_FALSE(f.advice.empty());
+  EXPECT_EQ(f.advice[0].action, "empty_other_cache");
+  EXPECT_EQ(f.advice[0].saves_bytes, 12 * kGiB);
 }
 
 TEST(Findings, PinnedMemoryThatGrows) {

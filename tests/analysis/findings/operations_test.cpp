@@ -16,6 +16,42 @@ using Frames = std::vector<std::string>;
 
 const std::string kTorch = "/usr/lib/python3/site-packages/torch/";
 
+// A value of shape (N, 1) beside returns of shape (N,), and the mask of a clamp.
+TEST(Operations, ABroadcastOfTwoVectorsIsNamed) {
+  constexpr uint64_t kSquare = 64 * kMiB;  // 4096 x 4096 numbers
+  const auto run = [](uint64_t card) {
+    return Trace::on_card(card, [](Story& s, uint32_t) {
+      Training t(s, {});
+      for (int i = 0; i < 6; ++i) {
+        Blocks kept = t.forward();
+        const uint64_t returns = s.alloc(4096 * 4, s.user(110));
+        Blocks squares;
+        for (const int line : {119, 120, 121}) squares.push_back(s.alloc(kSquare, s.user(line)));
+        squares.push_back(s.alloc(kSquare / 4, s.node("MaximumBackward0")));
+        squares.push_back(s.alloc(kSquare, s.node("MaximumBackward0")));
+        s.free(s.alloc(kMiB, s.node("MeanBackward0")));
+        for (const uint64_t block : squares) s.free(block);
+        s.free(returns);
+        Blocks gradients;
+        for (; !kept.empty(); kept.pop_back()) {
+          gradients.push_back(s.alloc(2 * kMiB, s.node("MmBackward0")));
+          s.free(kept.back());
+        }
+        s.optimizer_mark();
+        s.free(s.alloc(kMiB, s.optimizer("_single_tensor_sgd")));
+        for (const uint64_t gradient : gradients) s.free(gradient);
+      }
+    });
+  };
+  const Finding f = run(0).finding("one_operation_peak");
+  ASSERT_FALSE(f.advice.empty());
+  const std::string& text = f.advice[0].detail;
+  EXPECT_NE(text.find("4096 x 4096 numbers"), std::string::npos) << text;
+  EXPECT_NE(text.find("train.py:119 and train.py:120 and train.py:121 together"), std::string::npos)
+      << text;
+  EXPECT_TRUE(run(uint64_t{64} << 30).finding("one_operation_peak").id.empty()) << "a small part";
+}
+
 // A student and a teacher of one class whose layers are computed again in the backward pass: only
 // what one layer passes to the next is kept.
 class Checkpointed {
@@ -414,7 +450,7 @@ TEST(Operations, AutotuningIsNotAnOperation) {
 // Messages along the edges of graphs, which have another number of them in every step.
 // `operations`: lines that compute something in this shape; 0: a fused one does not.
 Trace graphs(int operations, const std::string& kernel = "") {
-  return Trace([operations, kernel](Story& s, uint32_t) {
+  return Trace::on_card(0, [operations, kernel](Story& s, uint32_t) {
     // Names of kernels are among the strings of a trace, as those of ranges are.
     if (!kernel.empty()) s.range(kernel, MarkPhase::kBegin);
     for (int i = 0; i < 4; ++i) s.alloc(2 * kMiB, s.setup());

@@ -111,6 +111,22 @@ TEST(ServedPlans, EntriesThatStayAreNoFullCache) {
   EXPECT_GT(outcome.likely.allocated_peak, peak_of(with_cache(0)) + 20 * 32 * kMiB);
 }
 
+TEST(ServedPlans, AFractionOfTheSettingsIsALimit) {
+  constexpr uint64_t kCard = uint64_t{8} << 30;
+  const Trace trace = Trace::on_card(kCard, [](Story& s, uint32_t) {
+    Server server(s);
+    for (int request = 0; request < 8; ++request) server.answer();
+  });
+  const auto planner = Planner::prepare(trace.model().processes[0], 0, {});
+  ASSERT_TRUE(planner);
+  PlanChange change;
+  change.has_conf = true;
+  change.alloc_conf = "per_process_memory_fraction:0.25";
+  EXPECT_EQ((*planner)->capacity_for(change), kCard / 4);
+  EXPECT_EQ((*planner)->capacity_for({}), (*planner)->capacity());
+  EXPECT_GT((*planner)->capacity(), kCard / 2);
+}
+
 // Without kernels, nothing tells whether the model has 16 bits already.
 TEST(ServedPlans, WidthsThatNothingTellsAreARange) {
   const Trace trace([](Story& s, uint32_t) {

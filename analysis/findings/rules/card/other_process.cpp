@@ -5,7 +5,7 @@
 #include <set>
 #include <string_view>
 
-#include "analysis/findings/causes/foreign_memory.h"
+#include "analysis/findings/causes/card/foreign_memory.h"
 #include "analysis/findings/rules.h"
 #include "analysis/wording.h"
 
@@ -87,7 +87,7 @@ void say_when(Finding& f, int64_t start_ns) {
   } else if (listed && offset("since_ns") != offset("time_ns")) {
     when += ", and at least half as much from +" + offset("since_ns") + " until then";
   }
-  f.summary = fmt::format("processes outside this job hold {} of the card {}",
+  f.summary = fmt::format("processes outside this recording hold {} of the card {}",
                           size_text(value("bytes")), when);
 }
 

@@ -1,4 +1,4 @@
-#include "analysis/findings/causes/library_memory.h"
+#include "analysis/findings/causes/card/library_memory.h"
 
 #include <fmt/format.h>
 

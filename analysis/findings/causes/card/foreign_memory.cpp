@@ -1,4 +1,4 @@
-#include "analysis/findings/causes/foreign_memory.h"
+#include "analysis/findings/causes/card/foreign_memory.h"
 
 #include <map>
 #include <set>
