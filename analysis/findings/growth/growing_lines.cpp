@@ -124,9 +124,11 @@ std::string traceback_text(const std::vector<Frames>& stacks) {
 
 std::string how_it_is_kept(const DeviceEvidence& d) {
   if (d.steps.growing.empty()) return "";
+  constexpr double kNotAll = 0.8;  // of the steps
   std::vector<Frames> stacks;
   for (const GrowingLine& line : lines_of(d)) stacks.push_back(line.stacks.front());
-  if (const std::string text = traceback_text(stacks); stairs_of(d) && !text.empty()) return text;
+  if (const std::string text = traceback_text(stacks); !text.empty() && stairs_of(d, kNotAll))
+    return text;
   return slice_text(d, d.steps.growing.front().stack);
 }
 

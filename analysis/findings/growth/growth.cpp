@@ -323,7 +323,7 @@ std::vector<uint64_t> held_after_steps(const DeviceEvidence& d) {
 }
 }  // namespace
 
-std::optional<Stairs> stairs_of(const DeviceEvidence& d) {
+std::optional<Stairs> stairs_of(const DeviceEvidence& d, double most_rises) {
   constexpr uint64_t kLeastRises = 3;
   if (d.steps.growing.empty()) return std::nullopt;
   const std::vector<uint64_t> held = held_after_steps(d);
@@ -343,7 +343,8 @@ std::optional<Stairs> stairs_of(const DeviceEvidence& d) {
   if (10 * fallen > risen) return std::nullopt;
   std::erase_if(rises, [&](const auto& rise) { return 2 * rise.second * stairs.steps < risen; });
   stairs.rises = rises.size();
-  if (stairs.rises < kLeastRises || 5 * stairs.rises > 4 * stairs.steps) {
+  if (stairs.rises < kLeastRises ||
+      static_cast<double>(stairs.rises) > most_rises * static_cast<double>(stairs.steps)) {
     return std::nullopt;
   }
   std::vector<uint64_t> sizes;

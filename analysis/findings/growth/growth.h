@@ -57,7 +57,8 @@ struct Stairs {
   uint64_t steps = 0;  // in which memory grows, with those that add nothing
   uint64_t every = 0;  // so many steps, if they are equally far apart; 0: they are not
 };
-std::optional<Stairs> stairs_of(const DeviceEvidence& d);
+// `most_rises`: the largest share of steps that add something.
+std::optional<Stairs> stairs_of(const DeviceEvidence& d, double most_rises = 0.5);
 // Adds them to the evidence.
 void add_stairs(const DeviceEvidence& d, Finding& f);
 // "15.0 MiB{per_step}", "300.0 MiB in every 20th step", "144.0 MiB in 41 of 257 steps".

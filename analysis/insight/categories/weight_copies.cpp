@@ -25,20 +25,18 @@ void WeightCopies::find_crowded(const std::unordered_map<uint64_t, uint64_t>& by
   crowded_ = std::move(crowded);
 }
 
-// An operation casts its operands in order, the weight last but for a bias, and allocates its
-// result then. Of several blocks of one size in a row, at most one is the weight's copy.
-bool WeightCopies::is_at_place_of_weight(size_t row) const {
-  constexpr size_t kLongest = 3;  // of a row of blocks that one operation makes
-  const auto is_alike = [&](size_t other) {
-    return all_.stack(other) == all_.stack(row) && all_.asked_bytes(other) == all_.asked_bytes(row);
-  };
+// As compiled, an operation casts its last operand first: the bias, the weight, then its input. So
+// what follows a copy in the size of a weight, in the same operation, is none.
+bool WeightCopies::is_at_place_of_weight(
+    size_t row, const std::unordered_set<uint64_t>& parameter_sizes) const {
+  constexpr size_t kLongest = 4;  // allocations of one operation
+  constexpr uint64_t kBias = 16;  // its weight is so many times as large
   size_t first = row;
-  while (first > 0 && row - first <= kLongest && is_alike(first - 1)) --first;
-  size_t end = row + 1;
-  while (end < all_.size() && end - row <= kLongest && is_alike(end)) ++end;
-  if (end - first > kLongest) return true;  // several operations: which is which does not show
-  const bool result_follows = end < all_.size() && all_.stack(end) == all_.stack(row);
-  return row + (result_follows ? 1 : 2) == end;
+  while (first > 0 && row - first <= kLongest && all_.stack(first - 1) == all_.stack(row)) --first;
+  if (first == row) return true;
+  if (row - first > kLongest) return true;  // several operations: which is which does not show
+  const uint64_t before = all_.asked_bytes(row - 1);
+  return !parameter_sizes.contains(2 * before) || kBias * before < all_.asked_bytes(row);
 }
 
 }  // namespace tidemark
