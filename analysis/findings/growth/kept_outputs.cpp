@@ -11,6 +11,7 @@
 
 #include "analysis/findings/growth/growth.h"
 #include "analysis/history/rehearsal.h"
+#include "analysis/insight/lives/block_life.h"
 #include "analysis/names/stack_lines.h"
 #include "analysis/wording.h"
 
@@ -231,8 +232,26 @@ std::optional<KeptOutputs> outputs_kept(const DeviceEvidence& d) {
   return kept;
 }
 
+namespace {
+
+// Whether a request failed while they took a fifth of what was allocated: what joins them comes
+// after the passes.
+bool fails_beside(const DeviceEvidence& d, const KeptOutputs& kept) {
+  if (!d.ran_out()) return false;
+  const uint32_t failed = d.model->failures.back().event;
+  uint64_t bytes = 0;
+  for (const uint32_t i : kept.collected) {
+    const Allocation& a = d.model->allocations[i];
+    if (meets(a, failed) && a.birth <= failed) bytes += a.block_bytes;
+  }
+  return 5 * bytes >= d.at_failure().allocated;
+}
+
+}  // namespace
+
 Finding creep_of_outputs(const DeviceEvidence& d, const KeptOutputs& kept) {
-  const char* const severity = d.fails_in_validation() ? kError : d.is_tight() ? kWarning : kInfo;
+  const bool is_cause = d.fails_in_validation() || fails_beside(d, kept);
+  const char* const severity = is_cause ? kError : d.is_tight() ? kWarning : kInfo;
   const std::string who =
       kept.phase == PhaseKind::kForwardOnly
           ? fmt::format(

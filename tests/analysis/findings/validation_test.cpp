@@ -373,6 +373,25 @@ TEST(Validation, GraphsThatItKeepsDoNotShrinkWithItsBatch) {
   EXPECT_FALSE(advises(f, "halve_batch"));
 }
 
+// A metric keeps each batch, and joins them when the passes are over.
+TEST(Validation, WhatItKeptComesFirstInALaterError) {
+  const Trace trace = Trace::on_card(2048 * kMiB, [](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 6; ++i) t.step();
+    for (int k = 0; k < 16; ++k) {
+      Blocks layers;
+      for (int i = 1; i <= 4; ++i) layers.push_back(s.alloc(8 * kMiB, s.forward(i, kValidate)));
+      s.alloc(64 * kMiB, s.stack({"update metric.py:9", kValidate}));
+      for (const uint64_t block : layers) s.free(block);
+    }
+    s.run_out(1024 * kMiB, 10 * kMiB, s.stack({"compute metric.py:20", "end train.py:40"}));
+  });
+  const Report report = trace.report();
+  ASSERT_FALSE(report.findings.empty());
+  EXPECT_EQ(report.findings[0].id, "creep");
+  EXPECT_EQ(report.findings[0].severity, kError);
+}
+
 TEST(Validation, AnErrorInItSaysSo) {
   const Trace kept = failing(true);
   const Report report = kept.report();
