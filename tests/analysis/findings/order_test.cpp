@@ -135,5 +135,13 @@ TEST(FindingOrder, CapacityTellsWhichFindingIsEnough) {
   EXPECT_EQ(found[0].advice[0].action, "act") << "not enough";
 }
 
+// Holes that a request did not fit into tell more than the limit around them.
+TEST(FindingOrder, ALimitComesAfterHolesThatFailed) {
+  Finding holes = finding("fragmentation", 0, 0);
+  Finding limit = finding("memory_fraction", 0, 0);
+  holes.severity = limit.severity = kError;
+  EXPECT_EQ(sorted_ids({limit, holes}), (Ids{"fragmentation", "memory_fraction"}));
+}
+
 }  // namespace
 }  // namespace tidemark
