@@ -4,6 +4,7 @@
 // pass; for a program that does not train, the outermost. Loops inside a module are its layers.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <unordered_map>
 
 #include "analysis/steps/loop_rounds.h"
@@ -189,9 +190,9 @@ class StepLoops {
 
   template <typename Fits>
   const Loop* outermost(const Parts& parts, Fits&& fits) {
-    const std::vector<const Loop*> answers = this->answers(parts);
+    if (!answer_loops_) answer_loops_ = answers(parts);
     const auto in_answer = [&](const Loop& loop) {
-      return std::any_of(answers.begin(), answers.end(), [&](const Loop* answer) {
+      return std::any_of(answer_loops_->begin(), answer_loops_->end(), [&](const Loop* answer) {
         return answer->depth < loop.depth &&
                program_.called_from(loop.function, answer->function) != 0;
       });
@@ -491,8 +492,9 @@ class StepLoops {
   const AllocationHistory& model_;
   const StackRoles& roles_;
   ProgramLoops program_;
-  Loop answers_;                  // that prompts begin
-  const Loop* engine_ = nullptr;  // around its steps
+  Loop answers_;                                          // that prompts begin
+  std::optional<std::vector<const Loop*>> answer_loops_;  // once they are asked for
+  const Loop* engine_ = nullptr;                          // around its steps
   bool less_sure_ = false;
   std::map<uint64_t, uint64_t> private_;  // segments of private pools: address -> end
 };

@@ -63,8 +63,10 @@ struct IdleCache {
   uint64_t bytes = 0;
 };
 IdleCache idle_cache(const Evidence& evidence, const DeviceEvidence& d, int64_t time_ns) {
-  const std::string card = card_of(*d.process, d.device);
   IdleCache most;
+  // Of snapshots the card is not known: they may be of several.
+  if (held_by_siblings(evidence, d, time_ns) == 0) return most;
+  const std::string card = card_of(*d.process, d.device);
   for (const DeviceEvidence& other : evidence.devices) {
     if (other.process == d.process || other.model == nullptr ||
         card_of(*other.process, other.device) != card ||
@@ -222,12 +224,17 @@ std::vector<HeldLine> filled_by_held(const DeviceEvidence& d, const FailedAlloca
   const uint64_t pending = totals.active - std::min(totals.active, totals.allocated);
   std::vector<HeldLine> held = lines_held_at(
       d, failure.event, std::max({failure.requested_bytes, pending, d.limit.bytes / 5}));
-  // A few blocks of the line that failed, hardly larger than its request, are what it works on.
+  // A few blocks of the line that failed, hardly larger than its request, are what it works on. A
+  // pool that did not fit has blocks of the very same call.
   constexpr size_t kFew = 8;
   const std::string failing = headline_of(d.process->names.stack_text(failure.stack));
   std::erase_if(held, [&](const HeldLine& line) {
     const uint64_t each = line.bytes / line.rows.size();
-    return line.line == failing && line.rows.size() <= kFew && failure.requested_bytes >= each / 2;
+    const bool is_pool = std::any_of(line.rows.begin(), line.rows.end(), [&](uint32_t row) {
+      return d.model->allocations.stack(row) == failure.stack;
+    });
+    return line.line == failing && line.rows.size() <= kFew && !is_pool &&
+           failure.requested_bytes >= each / 2;
   });
   return held;
 }

@@ -1,7 +1,6 @@
 // A few blocks of one operation, far larger than what the rest of the program computes, are the
 // largest part of the peak: logits of a large vocabulary, an attention matrix, a broadcast.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
@@ -179,7 +178,9 @@ std::string together_text(const DeviceEvidence& d, const std::unordered_set<uint
     if (place.find(".py:") != place.npos) places.insert(place);
   }
   if (places.size() < 2 || places.size() > kMostPlaces) return "";
-  return fmt::format(", {} together", fmt::join(places, " and "));
+  std::string text;
+  for (const std::string& place : places) text += (text.empty() ? ", " : " and ") + place;
+  return text + " together";
 }
 
 // Numbers of 32 bits, as many as the square of those in another block: a column beside a row.

@@ -70,11 +70,20 @@ TEST(Capacity, LinesThatHoldAsMuchAreOneCache) {
 
 // The overlaps of all boxes with all others: what the expression that fails works on is not held.
 TEST(Capacity, OperandsOfTheRequestAreNotHeld) {
-  const Trace trace = Trace::on_card(kNotKnown, [](Story& s, uint32_t) {
-    for (int i = 0; i < 3; ++i) s.alloc(400 * kMiB, s.stack({"targets detect.py:78"}));
-    s.run_out(400 * kMiB, 0, s.stack({"targets detect.py:78"}));
-  });
-  EXPECT_FALSE(says(trace.finding("capacity"), "holds"));
+  const auto run = [](bool one_call) {
+    return Trace::on_card(kNotKnown, [one_call](Story& s, uint32_t) {
+      const auto call = [&](int line) {
+        const int of_library = one_call ? 330 : line;
+        return s.stack({"box_iou lib/python3/site-packages/torchvision/ops/boxes.py:" +
+                            std::to_string(of_library),
+                        "targets detect.py:78"});
+      };
+      for (int i = 0; i < 3; ++i) s.alloc(400 * kMiB, call(330 + i));
+      s.run_out(400 * kMiB, 0, call(336));
+    });
+  };
+  EXPECT_FALSE(says(run(false).finding("capacity"), "holds"));
+  EXPECT_TRUE(says(run(true).finding("capacity"), "holds")) << "a pool that does not fit";
 }
 
 // The pool of another library in the same process, as CuPy has one.

@@ -1199,6 +1199,24 @@ TEST(Findings, CapacityNamesTheIdleCacheOfAnotherProcess) {
   EXPECT_EQ(f.advice[0].saves_bytes, 12 * kGiB);
 }
 
+// Snapshots of ranks, each on a card of its own, that nobody tells apart.
+TEST(Findings, CapacityKnowsNoIdleCacheOfUnknownCards) {
+  const Trace trace(
+      [](Story& s, uint32_t process) {
+        const uint64_t block = s.alloc(12 * kGiB, s.user(1));
+        if (process == 1) {
+          s.free(block);
+        } else {
+          s.wait(1'000'000'000);
+          s.run_out(4 * kGiB, 0, s.user(2));
+        }
+      },
+      2, true, 0);
+  const Finding f = trace.finding("capacity");
+  EXPECT_EQ(f.id, "capacity");
+  EXPECT_EQ(f.summary.find("cache of process"), std::string::npos) << f.summary;
+}
+
 TEST(Findings, PinnedMemoryThatGrows) {
   const auto run = [](int pieces) {
     return Trace([pieces](Story& s, uint32_t) {
