@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "proto/rows.h"
 
@@ -33,5 +34,7 @@ std::string duration_text(int64_t ns);
 std::string percent_text(uint64_t part, uint64_t whole);
 // "1 block", "12 blocks".
 std::string counted(uint64_t number, std::string_view singular);
+// "a", "a and b", "a, b and c".
+std::string listed(const std::vector<std::string>& parts);
 
 }  // namespace tidemark

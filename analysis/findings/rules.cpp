@@ -165,15 +165,26 @@ void put_causes_first(std::vector<Finding>& findings) {
   findings = std::move(ordered);
 }
 
-// Whether memory that fills up without end is what a finding is about.
-bool is_endless(const DeviceEvidence& d, const Finding& f) {
-  if (f.severity != kError) return false;
-  if (f.id == "creep" || f.id == "retained_graph") return true;
+// What fills the memory until a request fails: without end, or until a validation ends.
+enum class Filling : uint8_t { kNone, kBounded, kEndless };
+
+Filling filling_of(const DeviceEvidence& d, const Finding& f) {
+  if (f.severity != kError) return Filling::kNone;
+  if (f.id == "creep") {
+    return evidence_of(f, "may_end_with_phase") ? Filling::kBounded : Filling::kEndless;
+  }
+  if (f.id == "retained_graph") return Filling::kEndless;
   return f.id == "eval_keeps_graph" && !d.categories.has_backward &&
-         !d.categories.graphs_end_with_pass;
+                 !d.categories.graphs_end_with_pass
+             ? Filling::kEndless
+             : Filling::kNone;
 }
 
-// More memory does not help where it fills up without end.
+void put_before(Advice& advice, const std::string& text) {
+  advice.detail = fmt::format("{}; until that is mended, {}", text, advice.detail);
+}
+
+// More memory, or memory that is packed better, does not help where it fills up.
 void say_what_delays(const Evidence& evidence, std::vector<Finding>& findings) {
   std::map<FindingsByDevice::Device, const DeviceEvidence*> devices;
   for (const DeviceEvidence& d : evidence.devices) {
@@ -183,18 +194,29 @@ void say_what_delays(const Evidence& evidence, std::vector<Finding>& findings) {
   std::map<FindingsByDevice::Device, std::string> delays;
   for (const Finding& f : findings) {
     const auto device = devices.find(FindingsByDevice::device_of(f));
-    if (device == devices.end() || !is_endless(*device->second, f)) continue;
+    if (device == devices.end()) continue;
+    const Filling filling = filling_of(*device->second, f);
+    if (filling == Filling::kNone) continue;
     delays.try_emplace(
         device->first,
-        fmt::format("memory fills up as {} says, and more of it only delays the error", f.id));
+        filling == Filling::kEndless
+            ? fmt::format("memory fills up as {} says, and more of it only delays the error", f.id)
+            : fmt::format("memory fills up as {} says, which comes first", f.id));
   }
   for (Finding& f : findings) {
     const auto text = delays.find(FindingsByDevice::device_of(f));
     if (text == delays.end()) continue;
-    if (f.id == "memory_fraction" && !f.advice.empty()) {
-      f.advice.front().detail =
-          fmt::format("{}; until that is mended, {}", text->second, f.advice.front().detail);
-    } else if (f.id == "capacity" && f.advice.empty()) {
+    const bool holes = f.id == "fragmentation" && f.severity == kError;
+    if (holes) {
+      // The blocks that stay are those that should not.
+      std::erase_if(f.advice, [](const Advice& a) {
+        return a.action == "move_pins" || a.action == "group_lifetimes";
+      });
+      for (Advice& advice : f.advice) put_before(advice, text->second);
+    } else if (f.id == "memory_fraction" && !f.advice.empty()) {
+      put_before(f.advice.front(), text->second);
+    }
+    if ((f.id == "capacity" || holes) && f.advice.empty()) {
       f.advice.push_back({"stop_growth", text->second, 0});
     }
   }

@@ -50,14 +50,14 @@ std::vector<GrowingLine> lines_of(const DeviceEvidence& d) {
   return lines;
 }
 
-// "a", "a and b", "a, b and c", "a, b, c and 2 other lines".
-std::string listed(const std::vector<std::string>& names, std::string_view what) {
-  std::string text = names.front();
-  for (size_t i = 1; i < std::min(kMost, names.size()); ++i) {
-    text += fmt::format("{}{}", i + 1 == names.size() ? " and " : ", ", names[i]);
+// "a, b, c and 2 other lines".
+std::string first_of(std::vector<std::string> names, std::string_view what) {
+  if (names.size() > kMost) {
+    const size_t others = names.size() - kMost;
+    names.resize(kMost);
+    names.push_back(counted(others, what));
   }
-  if (names.size() > kMost) text += fmt::format(" and {}", counted(names.size() - kMost, what));
-  return text;
+  return listed(names);
 }
 
 std::string text_of(const GrowingLine& line) {
@@ -73,13 +73,13 @@ std::string text_of(const GrowingLine& line) {
     }
   }
   if (callees.size() > 1) {
-    return fmt::format("{} ({})", line.place, listed(callees, "other function"));
+    return fmt::format("{} ({})", line.place, first_of(callees, "other function"));
   }
   if (callers.size() > 1) {
-    return fmt::format("{} (called by {})", line.place, listed(callers, "other function"));
+    return fmt::format("{} (called by {})", line.place, first_of(callers, "other function"));
   }
   if (places.size() > 1) {
-    return fmt::format("{} (called at {})", line.place, listed(places, "other line"));
+    return fmt::format("{} (called at {})", line.place, first_of(places, "other line"));
   }
   return line.place;
 }
@@ -135,7 +135,7 @@ std::string how_it_is_kept(const DeviceEvidence& d) {
 std::string places_of_growth(const DeviceEvidence& d) {
   std::vector<std::string> places;
   for (const GrowingLine& line : lines_of(d)) places.push_back(text_of(line));
-  return places.empty() ? "every step" : listed(places, "other line");
+  return places.empty() ? "every step" : first_of(places, "other line");
 }
 
 }  // namespace tidemark

@@ -199,11 +199,14 @@ std::optional<KeptOutputs> outputs_kept(const DeviceEvidence& d) {
   const std::unordered_set<uint32_t> graphs(d.categories.kept_without_backward.begin(),
                                             d.categories.kept_without_backward.end());
   KeptOutputs kept;
-  std::vector<uint32_t> collected;
+  uint64_t most = 0;
   std::map<uint32_t, bool> windows;  // by stack
   Rehearsal newest(*d.model);
   for (const Phase& phase : d.phases) {
     if (!is_forward_only(phase.kind)) continue;
+    std::vector<KeptOutputs::Line> lines;
+    uint64_t of_phase = 0;
+    bool until_end = true;
     for (const auto& [stack, line] : lines_in(d, phase, graphs)) {
       const std::vector<uint32_t>& rows = line.rows;
       if (growing.contains(stack) || !line.of_every_round || !only_adds(d, rows)) continue;
@@ -215,20 +218,24 @@ std::optional<KeptOutputs> outputs_kept(const DeviceEvidence& d) {
       for (size_t i = 0; i < rows.size(); ++i) {
         bytes += d.model->allocations.block_bytes(rows[i]);
         if (i + 1 == rows.size()) break;
-        collected.push_back(rows[i]);
+        kept.collected.push_back(rows[i]);
         newest.leave_out_from(d.model->allocations[rows[i]],
                               d.model->allocations.birth(rows[i + 1]));
       }
-      if (bytes > kept.bytes) {
-        kept = {bytes, rows.size(), 0,
-                stack, phase.kind,  are_freed_before(d, rows, next_validation(d, phase)),
-                {}};
-      }
+      lines.push_back({stack, bytes, rows.size()});
+      of_phase += bytes;
+      until_end = until_end && are_freed_before(d, rows, next_validation(d, phase));
     }
+    if (of_phase <= most) continue;
+    most = of_phase;
+    kept.lines = std::move(lines);
+    kept.phase = phase.kind;
+    kept.until_end = until_end;
   }
   kept.saved_bytes = newest.saved_bytes();
-  kept.collected = std::move(collected);
-  if (kept.bytes == 0 || kept.saved_bytes < d.peak_bytes() / 20) return std::nullopt;
+  if (kept.lines.empty() || kept.saved_bytes < d.peak_bytes() / 20) return std::nullopt;
+  std::stable_sort(kept.lines.begin(), kept.lines.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
   return kept;
 }
 
@@ -260,18 +267,36 @@ Finding creep_of_outputs(const DeviceEvidence& d, const KeptOutputs& kept) {
                 kept.until_end ? " until they end" : "")
           : fmt::format("a {} keeps what it computes for each batch{}", phase_name(kept.phase),
                         kept.until_end ? " until its end" : "");
-  Finding f = d.finding(
-      "creep", severity,
-      fmt::format("{}: {} in {}", who, size_text(kept.bytes), counted(kept.blocks, "block")));
-  f.evidence = {{"held_bytes", kept.bytes}, {"held_blocks", kept.blocks}};
-  const uint32_t caller = d.roles->caller_of(kept.stack);  // who keeps what a model returns
-  f.frames = d.process->names.stack_text(caller != 0 ? caller : kept.stack);
-  f.advice.push_back({"release_growth",
-                      fmt::format("move what {} keeps to host memory, or keep only the sums that "
-                                  "are needed: saves {}{}",
-                                  place_of(f.frames), d.ends_at_failure() ? "at least " : "",
-                                  size_text(kept.saved_bytes)),
-                      kept.saved_bytes});
+  uint64_t bytes = 0;
+  uint64_t blocks = 0;
+  for (const KeptOutputs::Line& line : kept.lines) {
+    bytes += line.bytes;
+    blocks += line.blocks;
+  }
+  Finding f =
+      d.finding("creep", severity,
+                fmt::format("{}: {} in {}", who, size_text(bytes), counted(blocks, "block")));
+  f.evidence = {{"held_bytes", bytes}, {"held_blocks", blocks}};
+  if (kept.until_end || d.fails_in_validation()) f.evidence.emplace_back("may_end_with_phase", 1);
+  std::vector<std::string> places;
+  for (const KeptOutputs::Line& line : kept.lines) {
+    const uint32_t caller = d.roles->caller_of(line.stack);  // who keeps what a model returns
+    const std::vector<std::string> frames =
+        d.process->names.stack_text(caller != 0 ? caller : line.stack);
+    if (f.frames.empty()) f.frames = frames;
+    const bool worth_naming = 10 * line.bytes >= bytes;
+    if (std::string place = place_of(frames);
+        worth_naming && std::find(places.begin(), places.end(), place) == places.end()) {
+      places.push_back(std::move(place));
+    }
+  }
+  f.advice.push_back(
+      {"release_growth",
+       fmt::format("move what {} keep{} to host memory, or keep only the sums that "
+                   "are needed: saves {}{}",
+                   listed(places), places.size() == 1 ? "s" : "",
+                   d.ends_at_failure() ? "at least " : "", size_text(kept.saved_bytes)),
+       kept.saved_bytes});
   return f;
 }
 

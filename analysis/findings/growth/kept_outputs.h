@@ -10,10 +10,13 @@
 namespace tidemark {
 
 struct KeptOutputs {
-  uint64_t bytes = 0;  // of the validation that kept most
-  uint64_t blocks = 0;
+  struct Line {
+    uint32_t stack = 0;
+    uint64_t bytes = 0;
+    uint64_t blocks = 0;
+  };
+  std::vector<Line> lines;   // of the validation that kept most, the largest first
   uint64_t saved_bytes = 0;  // at the peak, had only the newest been kept
-  uint32_t stack = 0;
   PhaseKind phase = PhaseKind::kValidation;
   bool until_end = false;           // freed before the next validation
   std::vector<uint32_t> collected;  // rows, of all validations, without the newest of each line

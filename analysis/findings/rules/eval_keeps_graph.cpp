@@ -233,13 +233,11 @@ std::string lines_text(const Dictionary& names,
   std::vector<std::pair<std::string, uint64_t>> lines(by_line.begin(), by_line.end());
   std::stable_sort(lines.begin(), lines.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
-  std::string text;
+  std::vector<std::string> parts;
   for (size_t i = 0; i < std::min(lines.size(), kLines); ++i) {
-    const bool is_last = i + 1 == std::min(lines.size(), kLines);
-    text += i == 0 ? "" : is_last ? " and " : ", ";
-    text += fmt::format("{} ({})", lines[i].first, size_text(lines[i].second));
+    parts.push_back(fmt::format("{} ({})", lines[i].first, size_text(lines[i].second)));
   }
-  return text;
+  return listed(parts);
 }
 
 // A metric that is computed with a graph, beside the loss.

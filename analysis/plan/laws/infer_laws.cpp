@@ -7,6 +7,7 @@
 
 #include "analysis/plan/laws/attention_matrices.h"
 #include "analysis/plan/laws/reduction_buffers.h"
+#include "analysis/plan/laws/sample_pairs.h"
 #include "analysis/plan/laws/size_law.h"
 #include "analysis/plan/program/program.h"
 
@@ -35,6 +36,7 @@ class LawInference {
       }
     }
     find_attention_matrices(p_, laws_);
+    find_sample_pairs(p_, laws_);
     for (const ReductionBuffer& b : reduction_buffers(p_)) {
       laws_[b.row] = {0, b.scaled, 1, 1, true, b.most};
     }
