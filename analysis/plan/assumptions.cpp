@@ -63,6 +63,29 @@ bool Planner::has(Category category) const {
   return false;
 }
 
+// What does not just grow with the batch.
+void Planner::state_batch(std::vector<std::string>& out) const {
+  const auto pairs = std::find_if(laws_.begin(), laws_.end(),
+                                  [](const SizeLaw& l) { return !l.sure && l.batch == 2; });
+  if (pairs != laws_.end()) {
+    const auto row = static_cast<size_t>(pairs - laws_.begin());
+    const uint32_t stack = program_.model().allocations.stack(row);
+    out.push_back(fmt::format(
+        "by their sizes, blocks such as those of {} have a row and a column for each sample, and "
+        "grow with the square of the batch; the other end of the range has them grow as the rest "
+        "does",
+        place_of(program_.process().names.stack_text(stack))));
+  }
+  for (size_t i = 0; i < program_.rows(); ++i) {
+    const bool is_pool = program_.category(i) == Category::kKvCache && program_.is_pool(i);
+    if (!is_pool || laws_[i].scaled != 0 || laws_[i].sure) continue;
+    out.push_back(
+        "a cache that was there before the first call of a model is taken for a pool of a fixed "
+        "size, which all requests share; the range ends where it grows with the batch");
+    break;
+  }
+}
+
 void Planner::state_assumptions(const PlanChange& change, uint64_t replayed,
                                 std::vector<std::string>& out) const {
   const bool grows = change.batch != 1 || change.seq != 1;
@@ -81,6 +104,7 @@ void Planner::state_assumptions(const PlanChange& change, uint64_t replayed,
                           : "batch and the length",
         change.batch == 1 ? "" : ". A second recording, with another batch, tells more"));
   }
+  if (change.batch != 1) state_batch(out);
   if (change.seq != 1 && (learnt_.ratio == 1 || learnt_dimension_ == Dimension::kBatch)) {
     const bool square = std::any_of(laws_.begin(), laws_.end(),
                                     [](const SizeLaw& l) { return l.scaled != 0 && l.seq == 2; });
@@ -93,8 +117,9 @@ void Planner::state_assumptions(const PlanChange& change, uint64_t replayed,
           variety_ != StepVariety::kNone ? "the steps vary, in their batch or in their length"
           : program_.passes().empty()    ? "the inputs of the steps do not tell which are longer"
                                          : "no steps were found that differ in their length",
-          square ? ", attention matrices (results of softmax) with its square; the range begins "
-                   "where they grow as the rest does"
+          square ? ", attention matrices (results of softmax, and blocks that are several times as "
+                   "large as any layer's result) with its square; the range begins where they grow "
+                   "as the rest does"
                  : "; no attention matrices were found, which would grow with its square"));
     }
   }

@@ -104,8 +104,9 @@ class HalfResults {
 }  // namespace
 
 bool runs_in_32(std::string_view operation) {
-  for (const std::string_view full : {"norm", "Norm", "softmax", "Softmax", "loss", "Loss",
-                                      "cross_entropy", "mbedding", "ToCopy"}) {
+  for (const std::string_view full :
+       {"norm", "Norm", "softmax", "Softmax", "loss", "Loss", "cross_entropy", "mbedding", "ToCopy",
+        "PowBackward", "ExpBackward", "LogBackward", "SoftplusBackward", "CdistBackward"}) {
     if (contains(operation, full)) return true;
   }
   return false;

@@ -132,6 +132,7 @@ class Planner {
   void add_composition(const PlannedRun& run, PlanOutcome& out) const;
   void state_precision(PlanPrecision precision, std::vector<std::string>& out) const;
   bool has(Category category) const;
+  void state_batch(std::vector<std::string>& out) const;
   void state_assumptions(const PlanChange& change, uint64_t replayed,
                          std::vector<std::string>& out) const;
 

@@ -1,6 +1,7 @@
 #include "analysis/plan/planned_sizes.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <string_view>
@@ -39,11 +40,17 @@ class PlannedSizes {
     for (const OperationRun& run : p_.runs()) find_integers(run);
     count_states();
     find_casts();
-    if (change.precision != PlanPrecision::kRecorded) find_optimized();
+    if (change.precision != PlanPrecision::kRecorded) {
+      find_optimized();
+      find_linear_algebra();
+    }
   }
 
   std::vector<uint64_t> run(const SizeLaws& laws, Estimate estimate) {
-    if (adds_autocast(p_, change_)) half_ = half_results(p_, laws);
+    if (adds_autocast(p_, change_)) {
+      half_ = half_results(p_, laws);
+      find_full_gradients();
+    }
     std::vector<uint64_t> sizes(p_.rows());
     for (size_t i = 0; i < sizes.size(); ++i) {
       uint64_t bytes = estimated(laws[i], estimate, p_.bytes(i));
@@ -108,9 +115,33 @@ class PlannedSizes {
     return p_.outlives_steps(row) || p_.model().allocations.release(row) == kNever;
   }
 
+  // Factorizations, solvers and eigenvalues have no implementation in 16 bits: they and what the
+  // program makes of their results outside of the model keep their width.
+  bool is_of_linear_algebra(size_t row) const {
+    return algebra_sizes_.contains(p_.bytes(row)) &&
+           (p_.role(row) == StackRole::kUser || is_linear_algebra(p_.operation(row)));
+  }
+  static bool is_linear_algebra(std::string_view node) {
+    constexpr std::array<std::string_view, 6> kNodes = {"Linalg",  "Cholesky", "TriangularSolve",
+                                                        "LuSolve", "LuUnpack", "OrgqrBackward"};
+    return contains(node, "Backward") &&
+           std::any_of(kNodes.begin(), kNodes.end(),
+                       [&](std::string_view part) { return contains(node, part); }) &&
+           !contains(node, "LinalgVectorNorm");
+  }
+  void find_linear_algebra() {
+    for (const OperationRun& run : p_.runs()) {
+      if (p_.role(run.first) == StackRole::kForward || !is_linear_algebra(p_.operation(run.first)))
+        continue;
+      for (uint32_t i = run.first; i < run.end; ++i) {
+        if (p_.bytes(i) > kSmallBytes) algebra_sizes_.insert(p_.bytes(i));
+      }
+    }
+  }
+
   bool is_float(size_t row) const {
     constexpr uint64_t kLabelBytes = 8192;
-    if (is_data(row)) return false;
+    if (is_data(row) || is_of_linear_algebra(row)) return false;
     if (!integer_.empty() && integer_[row]) return false;
     if (p_.category(row) == Category::kInput) return !embeds_ && p_.bytes(row) > kLabelBytes;
     return p_.category(row) != Category::kWorkspace && p_.bytes(row) > 8;
@@ -136,7 +167,7 @@ class PlannedSizes {
     }
     const NumberWidth width = width_of(row);
     const bool open = width == NumberWidth::kBoth || width == NumberWidth::kUnknown ||
-                      may_be_data(row) || is_own(row);
+                      may_be_data(row) || is_own(row) || algebra_sizes_.contains(p_.bytes(row));
     return width == NumberWidth::k16 || (open && estimate == Estimate::kHigh) ? bytes
                                                                               : divided(bytes, 2);
   }
@@ -261,8 +292,24 @@ class PlannedSizes {
     const std::string_view file = p_.operation_file(row);
     // Residual connections add to 32-bit sums.
     return role == StackRole::kBackward
-               ? !contains(operation, "AddBackward")
+               ? !contains(operation, "AddBackward") && !full_gradients_.contains(p_.bytes(row))
                : contains(file, "torch/nn/") || operation == "einsum" || is_product(p_.called(row));
+  }
+
+  // Gradients have the type of what the forward pass computed: around an operation that autocast
+  // runs in 32 bits, those of the program's own lines have 32, in sizes that no layer has.
+  void find_full_gradients() {
+    std::set<uint64_t> of_layers;
+    for (const OperationRun& run : p_.runs()) {
+      const bool forward = p_.role(run.first) == StackRole::kForward;
+      const bool of_layer = forward && contains(p_.operation_file(run.first), "torch/nn/");
+      const bool full = !forward && runs_in_32(p_.operation(run.first));
+      if (!of_layer && !full) continue;
+      for (uint32_t i = run.first; i < run.end; ++i) {
+        (full ? full_gradients_ : of_layers).insert(p_.bytes(i));
+      }
+    }
+    for (const uint64_t bytes : of_layers) full_gradients_.erase(bytes);
   }
 
   // States per parameter: of AdamW two.
@@ -320,6 +367,8 @@ class PlannedSizes {
   std::vector<bool> cast_;
   std::vector<bool> half_;  // of the program's own lines, under autocast
   std::set<uint64_t> full_sizes_;
+  std::set<uint64_t> full_gradients_;       // sizes, under autocast
+  std::set<uint64_t> algebra_sizes_;        // of what linear algebra computes
   std::map<size_t, uint64_t> state_index_;  // among the states of its size
   uint64_t states_ = 1;
   bool embeds_ = false;

@@ -37,6 +37,7 @@ class LawInference {
     }
     find_attention_matrices(p_, laws_);
     find_sample_pairs(p_, laws_);
+    find_wide_results();
     for (const ReductionBuffer& b : reduction_buffers(p_)) {
       laws_[b.row] = {0, b.scaled, 1, 1, true, b.most};
     }
@@ -68,6 +69,7 @@ class LawInference {
       case Category::kInput:
         return scaled(row, !p_.outlives_steps(row));  // perhaps all data
       case Category::kKvCache:                        // a pool may have a size of its own
+        if (p_.is_pool(row)) return fixed(row, false);
         return scaled(row, !stays(row) && !outlives_requests(row));
       default:
         break;
@@ -155,6 +157,34 @@ class LawInference {
     const uint64_t bias = p_.bytes(run.first);
     return run.end - run.first == 2 && p_.is_parameter_size(2 * bias) &&
            p_.bytes(run.first + 1) >= kLeastInputs * bias;
+  }
+
+  // What the program's own lines compute in a pass is seldom larger than what layers do. Several
+  // times as large are masks, distances or other blocks with a number for each pair of positions,
+  // and so are their gradients.
+  void find_wide_results() {
+    constexpr uint64_t kSeveral = 4;
+    uint64_t largest = 0;
+    for (size_t i = 0; i < p_.rows(); ++i) {
+      if (is_of_layer(i)) largest = std::max(largest, p_.bytes(i));
+    }
+    if (largest == 0) return;
+    std::set<uint64_t> wide;
+    for (size_t i = 0; i < p_.rows(); ++i) {
+      const bool own =
+          p_.role(i) == StackRole::kForward && !contains(p_.operation_file(i), "torch/");
+      if (own && p_.bytes(i) > kSeveral * largest) wide.insert(p_.bytes(i));
+    }
+    for (size_t i = 0; i < p_.rows(); ++i) {
+      SizeLaw& law = laws_[i];
+      const StackRole role = p_.role(i);
+      const bool in_pass = role == StackRole::kForward || role == StackRole::kBackward;
+      if (!in_pass || law.scaled == 0 || law.batch != 1 || law.seq != 1) continue;
+      if (wide.contains(p_.bytes(i))) law = {0, law.scaled, 1, 2, false, 0, 1, 1};
+    }
+  }
+  bool is_of_layer(size_t row) const {
+    return p_.role(row) == StackRole::kForward && contains(p_.operation_file(row), "torch/nn/");
   }
 
   // An operation computes the gradient of its input first, then those of its weights. Where these

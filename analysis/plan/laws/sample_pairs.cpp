@@ -2,10 +2,11 @@
 
 #include <cmath>
 #include <cstdint>
-#include <numeric>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <unordered_set>
+#include <utility>
 
 namespace tidemark {
 
@@ -29,9 +30,12 @@ class PairSearch {
 
   void run() {
     survey();
-    if (input_unit_ == 0) return;
+    if (inputs_.empty()) return;
     for (size_t i = 0; i < p_.rows(); ++i) {
-      if (is_own_result(i)) add_samples_of(p_.bytes(i));
+      if (is_own_result(i)) add_samples_of(i);
+    }
+    for (size_t i = 0; i < p_.rows() && !pairs_.empty(); ++i) {
+      if (is_own_result(i)) add_features_of(p_.bytes(i));
     }
     for (size_t i = 0; i < p_.rows() && !matrices_.empty(); ++i) {
       if (matrices_.contains(p_.bytes(i)) && grows(i)) set_law(laws_[i]);
@@ -41,24 +45,34 @@ class PairSearch {
  private:
   // Sizes of inputs, or of data that is there before the first pass where nothing else is input.
   void survey() {
-    uint64_t data_unit = 0;
+    std::map<uint64_t, uint64_t> data;
     for (size_t i = 0; i < p_.rows(); ++i) {
       const uint64_t bytes = p_.bytes(i);
       sizes_.insert(bytes);
       if (is_of_layer(i)) layer_sizes_.insert(bytes);
-      const bool data = p_.role(i) == StackRole::kUser && !p_.is_own_weight(i) &&
-                        p_.model().allocations.birth(i) < p_.first_forward() &&
-                        p_.model().allocations.release(i) > p_.last_forward();
-      if (p_.category(i) == Category::kInput) input_unit_ = std::gcd(input_unit_, bytes);
-      if (data && bytes >= kLeastSamples) data_unit = std::gcd(data_unit, bytes);
+      if (first_module_ == 0 && is_of_module(i)) first_module_ = p_.model().allocations.stack(i);
+      const bool is_data = p_.role(i) == StackRole::kUser && !p_.is_own_weight(i) &&
+                           p_.model().allocations.birth(i) < p_.first_forward() &&
+                           p_.model().allocations.release(i) > p_.last_forward();
+      if (p_.category(i) == Category::kInput) inputs_[bytes] += bytes;
+      if (is_data && bytes >= kLeastSamples) data[bytes] += bytes;
     }
-    if (input_unit_ == 0) input_unit_ = data_unit;
+    if (inputs_.empty()) inputs_ = std::move(data);
   }
 
   std::string_view file(size_t row) const { return p_.operation_file(row); }
+  // What is computed for each sample alone; losses and similarities have functions of torch.nn,
+  // too.
   bool is_of_layer(size_t row) const {
-    return p_.role(row) == StackRole::kForward && contains(file(row), "torch/nn/modules/") &&
-           !file(row).ends_with("torch/nn/modules/loss.py");
+    if (p_.role(row) != StackRole::kForward || !contains(file(row), "torch/nn/")) return false;
+    for (const std::string_view other : {"loss", "entropy", "softmax", "similarity", "distance"}) {
+      if (contains(p_.operation(row), other)) return false;
+    }
+    return !file(row).ends_with("torch/nn/modules/loss.py");
+  }
+  // Losses may use functions such as relu.
+  bool is_of_module(size_t row) const {
+    return is_of_layer(row) && contains(file(row), "torch/nn/modules/");
   }
   bool is_own_result(size_t row) const {
     const StackRole role = p_.role(row);
@@ -68,26 +82,50 @@ class PairSearch {
            !p_.is_parameter_size(p_.bytes(row));
   }
 
-  void add_samples_of(uint64_t bytes) {
-    if (matrices_.contains(bytes)) return;
+  void add_samples_of(size_t row) {
+    const uint64_t bytes = p_.bytes(row);
+    if (!seen_.insert(bytes).second) return;
     for (const uint64_t width : {4U, 2U, 8U}) {
       const auto samples = bytes % width == 0 ? whole_root(bytes / width) : std::nullopt;
-      if (!samples || !are_samples(*samples)) continue;
-      for (const uint64_t one : {1U, 2U, 4U, 8U}) {
-        const uint64_t size = *samples * *samples * one;
-        if (!layer_sizes_.contains(size) && !p_.is_parameter_size(size)) matrices_.insert(size);
-      }
+      if (!samples || !are_samples(*samples, width) || !ends_pass(row)) continue;
+      const uint64_t pairs = *samples * *samples;
+      pairs_.insert(pairs);
+      for (const uint64_t one : {1U, 2U, 4U, 8U}) add(pairs * one);
       return;
     }
   }
-  bool are_samples(uint64_t count) const {
-    if (count < kLeastSamples || 2 * input_unit_ % count != 0) return false;
-    bool counted = false;
-    for (const uint64_t width : {2U, 4U, 8U}) {
-      if (p_.is_parameter_size(width * count)) return false;
-      counted = counted || sizes_.contains(width * count);
+  // What layers still use has a number for each pair of positions, as masks have.
+  bool ends_pass(size_t row) const {
+    for (size_t i = row + 1; i < p_.rows(); ++i) {
+      if (p_.role(i) == StackRole::kBackward) return true;
+      if (is_of_module(i)) return p_.model().allocations.stack(i) == first_module_;
     }
-    return counted;
+    return true;
+  }
+  // Several numbers for each pair, before they are added up.
+  void add_features_of(uint64_t bytes) {
+    for (const uint64_t pairs : pairs_) {
+      if (bytes > pairs && bytes % (2 * pairs) == 0) add(bytes);
+    }
+  }
+  void add(uint64_t bytes) {
+    if (!layer_sizes_.contains(bytes) && !p_.is_parameter_size(bytes)) matrices_.insert(bytes);
+  }
+  bool are_samples(uint64_t count, uint64_t width) const {
+    if (count < kLeastSamples || !divides_inputs(count)) return false;
+    if (p_.is_parameter_size(width * count)) return false;
+    return sizes_.contains(2 * count) || sizes_.contains(4 * count) || sizes_.contains(8 * count);
+  }
+
+  // Most of them: a validation may have a batch of its own.
+  bool divides_inputs(uint64_t count) const {
+    uint64_t all = 0;
+    uint64_t divided = 0;
+    for (const auto& [bytes, of_size] : inputs_) {
+      all += of_size;
+      if (2 * bytes % count == 0) divided += of_size;
+    }
+    return 2 * divided > all;
   }
 
   bool grows(size_t row) const {
@@ -106,9 +144,12 @@ class PairSearch {
 
   const RecordedProgram& p_;
   SizeLaws& laws_;
-  uint64_t input_unit_ = 0;                   // divides the sizes of all inputs
+  std::map<uint64_t, uint64_t> inputs_;       // sizes, and the bytes of all of a size
   std::unordered_set<uint64_t> sizes_;        // of all allocations
   std::unordered_set<uint64_t> layer_sizes_;  // of results of PyTorch's modules
+  uint32_t first_module_ = 0;                 // stack
+  std::unordered_set<uint64_t> seen_;         // of the program's own results
+  std::unordered_set<uint64_t> pairs_;        // numbers of pairs
   std::unordered_set<uint64_t> matrices_;     // sizes
 };
 

@@ -112,6 +112,13 @@ bool RecordedProgram::outlives_steps(size_t row) const {
   return call_events_.size() >= kSeveral && birth < first_forward_ && release > last_forward_;
 }
 
+bool RecordedProgram::is_pool(size_t row) const {
+  constexpr size_t kManySizes = 4;  // a prompt and its tokens have two
+  const AllocationColumns& all = model_.allocations;
+  return call_sizes_.size() >= kManySizes && all.birth(row) < first_forward_ &&
+         all.release(row) > last_forward_;
+}
+
 void RecordedProgram::find_calls() {
   uint32_t first_stack = 0;
   // Functions of torch.nn outside of any module may prepare data.
@@ -132,7 +139,9 @@ void RecordedProgram::find_calls() {
       first_forward_ = last_forward_;
       first_stack = model_.allocations.stack(i);
     }
-    if (model_.allocations.stack(i) == first_stack) call_events_.push_back(last_forward_);
+    if (model_.allocations.stack(i) != first_stack) continue;
+    call_events_.push_back(last_forward_);
+    call_sizes_.insert(bytes(i));
   }
 }
 

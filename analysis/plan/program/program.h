@@ -113,6 +113,9 @@ class RecordedProgram {
   uint32_t last_forward() const { return last_forward_; }
   // Whether a forward pass allocates it in the size of such a weight, as it is or unpacked.
   bool unpacks_weights(size_t row) const;
+  // Whether a cache was there before the first call of a model and stays, in a program that calls
+  // it with batches of many sizes: a pool, which these share.
+  bool is_pool(size_t row) const;
   // Whether it is of past requests, in a cache that is full: old entries make room for new ones.
   bool is_cached(size_t row) const { return cached_[row]; }
   // Whether a parameter has this size.
@@ -156,6 +159,7 @@ class RecordedProgram {
   uint32_t first_forward_ = kNever;  // events: the first and last allocation of a forward pass
   uint32_t last_forward_ = 0;
   std::vector<uint32_t> call_events_;  // of the line that made the first one
+  std::set<uint64_t> call_sizes_;      // that this line made
   bool autocasts_ = false;
   bool accumulates_ = false;
 };

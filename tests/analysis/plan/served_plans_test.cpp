@@ -1,6 +1,7 @@
 // Plans of programs that only run a model: what they prepare, and what they keep of past requests.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 
 #include "analysis/plan/plan.h"
@@ -15,10 +16,11 @@ class Server {
   explicit Server(Story& s) : s_(s) {
     for (const uint64_t mib : {3U, 4U, 5U, 6U}) s_.alloc(mib * kMiB, s_.setup());
   }
-  void answer() {
+  // `requests`: that share each pass.
+  void answer(uint64_t requests = 8) {
     const uint64_t input = s_.alloc(kMiB, s_.stack({"answer serve.py:8"}));
     for (int pass = 0; pass < 3; ++pass) {
-      for (int line = 1; line <= 3; ++line) s_.free(s_.alloc(8 * kMiB, in_model(line)));
+      for (int line = 1; line <= 3; ++line) s_.free(s_.alloc(requests * kMiB, in_model(line)));
     }
     s_.free(input);
   }
@@ -79,6 +81,27 @@ TEST(ServedPlans, OwnWeightsDoNotGrowAsACacheDoes) {
   const PlanOutcome weights = with_batch(2, run(true));
   EXPECT_LT(weights.high_reserved, 2 * 360 * kMiB);
   EXPECT_GT(with_batch(2, run(false)).high_reserved, 2 * 360 * kMiB);
+}
+
+// Where passes have batches of many sizes, a cache from before them has a size of its own.
+TEST(ServedPlans, APoolThatBatchesOfManySizesShareStays) {
+  const auto run = [](bool varies) {
+    return Trace([varies](Story& s, uint32_t) {
+      Server server(s);
+      for (int layer = 0; layer < 8; ++layer) s.alloc(100 * kMiB, s.stack({"pool kv_cache.py:5"}));
+      for (uint64_t request = 0; request < 8; ++request) server.answer(varies ? 2 + request : 8);
+    });
+  };
+  const PlanOutcome shared = with_batch(2, run(true));
+  EXPECT_LT(shared.likely.allocated_peak, 900 * kMiB);
+  EXPECT_GT(shared.high_allocated, 1600 * kMiB);
+  const auto tells_pool = [](const PlanOutcome& plan) {
+    return std::any_of(plan.assumptions.begin(), plan.assumptions.end(), [](const std::string& a) {
+      return a.find("pool of a fixed size") != a.npos;
+    });
+  };
+  EXPECT_TRUE(tells_pool(shared));
+  EXPECT_FALSE(tells_pool(with_batch(2, run(false))));
 }
 
 // `limit`: of entries, the oldest of which makes room; 0: they stay.
