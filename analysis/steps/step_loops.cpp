@@ -35,6 +35,7 @@ class StepLoops {
     const Loop* const step = trains ? chosen_for_training(parts) : chosen_for_inference(parts);
     Rhythm rhythm;
     if (step == nullptr) return rhythm;
+    if (!trains && parts.forward.empty() && !is_main_work(*step)) return rhythm;
     rhythm.confidence = less_sure_ || step->use == LoopUse::kWithin ? 0.7 : 0.9;
     // A loop of training ends as well, but what it kept stays.
     if (!trains) rhythm.end = program_.end_of(engine_ != nullptr ? *engine_ : *step);
@@ -484,6 +485,46 @@ class StepLoops {
            std::all_of(uses.begin(), uses.end(),
                        [&](const RoundUse& use) { return reads(use) || adds(use); });
   }
+
+  // Of a program without a model: whether most bytes are allocated in the rounds, and not in what
+  // follows a loop that prepares something, and most time passes in more than a few of them, of
+  // which others are parts. The first one may load libraries.
+  bool is_main_work(const Loop& loop) const {
+    const AllocationColumns& all = model_.allocations;
+    uint64_t bytes = 0;
+    uint64_t within = 0;
+    for (uint32_t a = 0; a < all.size(); ++a) {
+      if (all.seeded(a)) continue;
+      bytes += all.block_bytes(a);
+      if (a >= loop.rounds.front() && a < loop.rounds.back()) within += all.block_bytes(a);
+    }
+    if (2 * within < bytes || is_preparation(loop)) return false;
+    std::vector<int64_t> times;
+    int64_t sum = 0;
+    for (size_t i = 1; i + 1 < loop.rounds.size(); ++i) {
+      times.push_back(time_of(loop.rounds[i + 1]) - time_of(loop.rounds[i]));
+      sum += times.back();
+    }
+    std::sort(times.begin(), times.end());
+    const size_t few = std::max<size_t>(1, times.size() / 10);
+    int64_t longest = 0;
+    for (size_t i = times.size(); i-- > times.size() - std::min(few, times.size());) {
+      longest += times[i];
+    }
+    return times.size() < 4 || longest <= sum / 10 * 8;
+  }
+  // It is over before the peak, and soon.
+  bool is_preparation(const Loop& loop) const {
+    const int64_t begin = time_of(loop.rounds.front());
+    const int64_t end = time_of(loop.rounds.back());
+    const bool is_short = 2 * (end - begin) < model_.time_ns.back() - model_.time_ns.front();
+    return is_short && model_.allocated_peak.time_ns > end &&
+           model_.allocated_peak.bytes >= 2 * bytes_at(loop.rounds.back());
+  }
+  uint64_t bytes_at(uint32_t row) const {
+    return model_.totals_after(model_.allocations.birth(row)).allocated;
+  }
+  int64_t time_of(uint32_t row) const { return model_.time_ns[model_.allocations.birth(row)]; }
 
   bool covers_most(const Loop& loop) const {
     return loop.rounds.back() - loop.rounds.front() >= model_.allocations.size() / 2;

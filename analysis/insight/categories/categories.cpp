@@ -36,10 +36,12 @@ bool is_fsdp(std::string_view /*function*/, std::string_view file) {
   return file.find("/fsdp/") != file.npos;
 }
 
-// A class of the program itself: recordings name functions in full, snapshots do not.
+// A class of the program itself, also by a function that its constructor defines: recordings name
+// functions in full, snapshots do not.
 bool is_constructor(std::string_view function, std::string_view file) {
   return file.find("torch/") == file.npos &&
-         (function == "__init__" || function.ends_with(".__init__"));
+         (function == "__init__" || function.ends_with(".__init__") ||
+          function.find(".__init__.<locals>.") != function.npos);
 }
 
 bool copies_parameter(std::string_view function, std::string_view file) {
@@ -466,6 +468,11 @@ class Categorizer {
       return !keeps_graphs_ && ends_.is_listed(a, in_module_) ? Guess{}
                                                               : Guess{Category::kActivation, 9};
     }
+    // A pass that memory ran out in is like those before it.
+    if (!out_.has_backward && passes_.let_go() && meets(a, phases_.next_failure) &&
+        !is_result_kept(a)) {
+      return {Category::kTemporary, 6};
+    }
     // The last layers before an error are like those before them, although it frees them soon.
     const bool cut_off = meets(a, phases_.next_failure) && is_repeated_at_failure(a.stack);
     if (!is_kept_long(a) && !cut_off && !(in_graph && meets(a, phases_.pass_end))) {
@@ -566,6 +573,7 @@ class Categorizer {
     if (is_kv_cache(a)) return kv_cache(a, Category::kInput);
     if (queued_.contains(a.stack)) return {Category::kInput, 6};
     if (is_copied_model(a)) return {Category::kParameter, 7};
+    if (!out_.has_backward && cache_.holds_weights(a)) return {Category::kParameter, 5};
     if ((!known_.set_up.empty() && is_set_up(a)) || cache_.copies_model(a)) return {};
     if (!out_.has_backward && cache_.may_be_data(a)) return {};
     const bool feeds = meets(a, phases_.next_pass) && phases_.next_pass < phases_.next_backward &&

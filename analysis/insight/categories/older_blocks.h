@@ -26,7 +26,7 @@ struct KnownSizes {
   std::unordered_set<uint64_t> result_sizes;  // large ones, of forward passes
   // Not in a program of functions, without modules and an optimizer.
   bool may_have_states = true;
-  bool only_optimizes = false;  // neither forward nor backward passes
+  bool only_optimizes = false;   // neither forward nor backward passes
   uint64_t workspace_bytes = 0;  // of cuBLAS's workspaces; 0: either of the usual sizes
   std::vector<uint32_t> set_up;  // rows: made by constructors of the program, and kept
 };

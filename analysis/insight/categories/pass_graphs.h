@@ -39,6 +39,10 @@ class PassGraphs {
   bool is_unused(uint32_t pass_end) const { return unused_.contains(pass_end); }
   // Of which little is alive at the end.
   bool has_no_graph(uint32_t pass_end) const { return without_graph_.contains(pass_end); }
+  // Whether several passes have let go of what they computed, and hardly any kept a graph.
+  bool let_go() const {
+    return without_graph_.size() >= 3 && 4 * unused_.size() <= without_graph_.size();
+  }
   // Whether the line that calls the module runs passes of few operations and keeps their graphs.
   bool is_small(uint32_t stack) const { return small_.contains(roles_.caller_of(stack)); }
   bool has_small() const { return !small_.empty(); }

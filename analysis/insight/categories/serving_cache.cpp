@@ -53,6 +53,7 @@ bool may_attend(const Dictionary& names) {
 ServingCache::ServingCache(const ProcessModel& process, const AllocationHistory& model,
                            const StackRoles& roles, const Steps& steps)
     : model_(model),
+      names_(process.names),
       roles_(roles),
       steps_(steps),
       named_(stacks_through(process.names, names_cache)),
@@ -75,6 +76,7 @@ void ServingCache::survey(const std::unordered_set<uint64_t>& parameter_sizes,
     if (part == 3) find_copies();
   };
   in_parallel(4, find);
+  find_alike();
 }
 
 void ServingCache::find_kept(const std::unordered_set<uint64_t>& parameter_sizes,
@@ -100,6 +102,7 @@ void ServingCache::find_kept(const std::unordered_set<uint64_t>& parameter_sizes
     }
     if (role == StackRole::kUser && pass == 0 && is_kept_to_end(a)) {
       ++first_buffers_[a.asked_bytes()];
+      first_sizes_[names_.stack(a.stack).frame].insert(a.asked_bytes());
     }
     if (role == StackRole::kUser && parameter_sizes.contains(a.asked_bytes())) {
       auto& sizes = copied[a.stack];
@@ -182,14 +185,22 @@ bool ServingCache::is_before_concatenation(const Allocation& a) const {
 // blocks go while younger ones wait.
 void ServingCache::find_lists() {
   constexpr size_t kLeastPasses = 3;
-  std::unordered_map<uint32_t, std::vector<uint32_t>> by_stack;  // rows
+  struct Line {
+    std::vector<uint32_t> rows;
+    std::unordered_set<uint32_t> stacks;  // of all who call it
+  };
+  std::unordered_map<uint32_t, Line> lines;  // by innermost frame
   const AllocationColumns& allocations = model_.allocations;
   for (uint32_t i = 0; i < allocations.size(); ++i) {
     if (allocations.block_bytes(i) <= kSmallBytes || allocations.seeded(i)) continue;
     const uint32_t stack = allocations.stack(i);
-    if (roles_.of(stack) == StackRole::kUser) by_stack[stack].push_back(i);
+    if (roles_.of(stack) != StackRole::kUser) continue;
+    Line& line = lines[names_.stack(stack).frame];
+    line.rows.push_back(i);
+    line.stacks.insert(stack);
   }
-  for (const auto& [stack, rows] : by_stack) {
+  for (const auto& [frame, line] : lines) {
+    const std::vector<uint32_t>& rows = line.rows;
     const uint32_t last_birth = allocations.birth(allocations.size() - 1);
     size_t passes = 0;  // in which it allocates
     size_t last_pass = SIZE_MAX;
@@ -213,10 +224,55 @@ void ServingCache::find_lists() {
       ++collection.blocks;
     }
     collected += collection.size();
-    if (2 * collected > freed) collecting_.insert(stack);
+    if (2 * collected > freed) collecting_.insert(line.stacks.begin(), line.stacks.end());
     const bool never = freed == 0 && passes >= kLeastPasses && rows.size() < 2 * passes;
-    if (never || 2 * overtaken > freed || 2 * collected > freed) lists_.insert(stack);
+    if (never || 2 * overtaken > freed || 2 * collected > freed) {
+      lists_.insert(line.stacks.begin(), line.stacks.end());
+    }
   }
+}
+
+void ServingCache::find_alike() {
+  struct End {
+    uint32_t event;
+    bool birth;
+  };
+  std::unordered_map<uint64_t, std::vector<End>> ends;  // by size
+  const AllocationColumns& all = model_.allocations;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all.block_bytes(i) <= kSmallBytes || all.seeded(i)) continue;
+    if (roles_.of(all.stack(i)) != StackRole::kUser || makes_weights(all.stack(i))) continue;
+    if (passes_in(all.birth(i), all.release(i)) < 3) continue;
+    std::vector<End>& of_size = ends[all.asked_bytes(i)];
+    of_size.push_back({all.birth(i), true});
+    of_size.push_back({all.release(i), false});
+  }
+  for (auto& [bytes, of_size] : ends) {
+    std::sort(of_size.begin(), of_size.end(), [](const End& a, const End& b) {
+      return a.event != b.event ? a.event < b.event : !a.birth && b.birth;
+    });
+    uint32_t now = 0;
+    uint32_t& most = alike_[bytes];
+    for (const End& end : of_size) most = std::max(most, end.birth ? ++now : --now);
+    most_alike_ = std::max(most_alike_, most);
+  }
+}
+
+bool ServingCache::is_single(const Allocation& a) const {
+  constexpr uint32_t kTwoLayers = 4;  // keys and values of each
+  const auto alike = alike_.find(a.asked_bytes());
+  return most_alike_ >= kTwoLayers && alike != alike_.end() && alike->second == 1;
+}
+
+bool ServingCache::holds_weights(const Allocation& a) const {
+  return !passes_.empty() && a.birth < passes_.front() && is_kept_to_end(a) && !copies_model(a) &&
+         makes_weights(a.stack);
+}
+
+bool ServingCache::makes_weights(uint32_t stack) const {
+  constexpr size_t kSizesOfModel = 3;
+  const auto sizes = first_sizes_.find(names_.stack(stack).frame);
+  return sizes != first_sizes_.end() && sizes->second.size() >= kSizesOfModel;
 }
 
 // Between two passes of a request a line of the program makes a copy, and then frees the one
@@ -346,8 +402,9 @@ bool ServingCache::holds(const Allocation& a, uint32_t pass_end, bool kept_long)
   const uint32_t requests = sure ? steps_.count() : 1;
   if (passes_.size() < size_t{3} * requests) return false;
   if (roles_.of(a.stack) == StackRole::kUser) {
-    return is_of_pool(a) && !copies_model(a) && !lists_.contains(a.stack) &&
-           a.block_bytes > kSmallBytes && passes_in(a.birth, a.release) >= 3;
+    return is_of_pool(a) && !copies_model(a) && !makes_weights(a.stack) && !is_single(a) &&
+           !lists_.contains(a.stack) && a.block_bytes > kSmallBytes &&
+           passes_in(a.birth, a.release) >= 3;
   }
   // No pass follows the last token of a request.
   return cache_stacks_.contains(a.stack) && meets(a, pass_end);

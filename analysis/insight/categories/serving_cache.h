@@ -36,6 +36,8 @@ class ServingCache {
   bool is_named(const Allocation& a, uint32_t pass_end, bool kept_long) const;
   // A line of the program keeps blocks of the sizes of several parameters: no keys and values.
   bool copies_model(const Allocation& a) const { return copies_.contains(a.stack); }
+  // A line of the program makes it before the first pass, and others of many sizes, as a model has.
+  bool holds_weights(const Allocation& a) const;
   // A line of the program has it from before the first pass to the end, through several of them.
   bool may_be_data(const Allocation& a) const;
   // Several passes begin while it is there.
@@ -47,19 +49,24 @@ class ServingCache {
   void index_passes();
   size_t passes_until(uint32_t event) const;
   size_t passes_in(uint32_t birth, uint32_t release) const;
-  // The four of them change different members.
+  // The first four of them change different members; the last one needs what the first finds.
   void find_kept(const std::unordered_set<uint64_t>& parameter_sizes,
                  const std::unordered_set<uint32_t>& workspaces,
                  std::unordered_set<uint64_t>& kept_sizes);
   void find_concatenations();
   void find_lists();
   void find_copies();
+  void find_alike();
+  bool makes_weights(uint32_t stack) const;
+  // Each layer has keys and values. Where that shows, a block of which there is but one is none.
+  bool is_single(const Allocation& a) const;
   bool is_of_pool(const Allocation& a) const;
   bool is_kept_to_end(const Allocation& a) const;
   bool is_overtaken(size_t row, const std::vector<uint32_t>& rows) const;
   bool is_before_concatenation(const Allocation& a) const;
 
   const AllocationHistory& model_;
+  const Dictionary& names_;
   const StackRoles& roles_;
   const Steps& steps_;
   const std::vector<bool> named_;               // by stack: a function of a cache allocates
@@ -94,6 +101,13 @@ class ServingCache {
   // By requested bytes: blocks that lines of the program have from before the first pass to the
   // end.
   std::unordered_map<uint64_t, uint32_t> first_buffers_;
+  // Lines of the program, by frame, that make blocks of many sizes before the first pass and keep
+  // them: weights of its own.
+  std::unordered_map<uint32_t, std::unordered_set<uint64_t>> first_sizes_;
+  // By requested bytes: the most blocks of lines of the program that are there at once, of those
+  // that outlive several passes.
+  std::unordered_map<uint64_t, uint32_t> alike_;
+  uint32_t most_alike_ = 0;
   // Of a cache that is copied between two passes of a request, as a beam search reorders it.
   std::unordered_set<uint32_t> copying_;  // stacks
   std::unordered_set<uint64_t> copied_;   // requested bytes

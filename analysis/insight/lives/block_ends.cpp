@@ -25,8 +25,11 @@ void BlockEnds::note(const Allocation& a) {
   ends.last_bytes = a.asked_bytes();
   ends.stayed += stays(a) ? 1U : 0U;
   ends.last_birth = a.birth;
+  const bool survives = outlives_step(a);
   ends.seen += next != kNever ? 1U : 0U;
-  ends.survived += outlives_step(a) ? 1U : 0U;
+  ends.survived += survives ? 1U : 0U;
+  ends.seen_bytes += next != kNever ? a.block_bytes : 0;
+  ends.survived_bytes += survives ? a.block_bytes : 0;
   if (next == kNever || a.release <= next || roles_.of(a.stack) != StackRole::kBackward) return;
   LeftBlocks& left = left_by_backward_[{a.stack, a.asked_bytes()}];
   left.steps += left.last_end != next ? 1U : 0U;
@@ -52,7 +55,7 @@ bool BlockEnds::is_single_or_fixed_set(uint32_t stack) const {
 bool BlockEnds::is_listed(const Allocation& a, const std::vector<bool>& in_module) {
   if (steps_.count() == 0 || a.stack >= in_module.size()) return false;
   const Ends& ends = ends_[index_of(a.stack)];
-  const bool most = 2 * ends.survived > ends.seen;
+  const bool most = 2 * ends.survived_bytes > ends.seen_bytes;
   return ends.survived >= 2 && (most || !in_module[a.stack]) && outlives_step(a);
 }
 

@@ -29,7 +29,7 @@ class BlockEnds {
   // buffers that a line makes in the first steps, keeps, and takes in turn from then on.
   bool is_single_or_fixed_set(uint32_t stack) const;
   // What is computed for a list or a cache of the program, step after step: by a function, or most
-  // results of a line of a module.
+  // of the bytes of a line of a module, which may also compute small statistics for itself.
   bool is_listed(const Allocation& a, const std::vector<bool>& in_module);
   // A block that is replaced by a larger one each time holds what earlier steps left.
   bool is_collection(uint32_t stack) const;
@@ -44,6 +44,8 @@ class BlockEnds {
   struct Ends {
     uint32_t seen = 0;  // blocks whose step and the next one end in the history
     uint32_t survived = 0;
+    uint64_t seen_bytes = 0;
+    uint64_t survived_bytes = 0;
     uint32_t all = 0;
     uint32_t stayed = 0;
     uint32_t last_birth = 0;

@@ -58,6 +58,37 @@ TEST(KeptResults, WhatOutlivesPassesIsNoActivation) {
   }
 }
 
+// A norm has statistics beside its result, which a bank of the program keeps a view of.
+TEST(KeptResults, WhatStepsKeepOfALineWithStatisticsIsNoActivation) {
+  constexpr int kSteps = 12;
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 6; ++i) s.alloc(4 * kMiB, s.setup());
+    for (int step = 0; step < kSteps; ++step) {
+      std::vector<uint64_t> graph;
+      const uint64_t input = s.alloc(3 * kMiB, s.user(3));
+      for (int layer = 0; layer < 6; ++layer) {
+        graph.push_back(s.alloc(8 * kMiB, s.forward(layer)));
+      }
+      for (int statistic = 0; statistic < 2; ++statistic) {
+        graph.push_back(s.alloc(4096, s.forward(9)));
+      }
+      s.alloc(16 * kMiB, s.forward(9));
+      std::vector<uint64_t> gradients;
+      for (auto block = graph.rbegin(); block != graph.rend(); ++block) {
+        gradients.push_back(s.alloc(kMiB, s.node("AddmmBackward0")));
+        s.free(*block);
+      }
+      s.free(input);
+      s.free(s.alloc(4 * kMiB, s.optimizer("_multi_tensor_adam")));
+      for (const uint64_t gradient : gradients) s.free(gradient);
+    }
+  });
+  const auto is_result = [](const AllocationHistory& model, size_t i) {
+    return model.allocations.block_bytes(i) == 16 * kMiB;
+  };
+  EXPECT_LE(bytes_where(trace, Category::kActivation, is_result), 2 * 16 * kMiB);
+}
+
 // Without a graph, the result is what is left of a pass.
 TEST(KeptResults, TheResultOfAValidationIsNoActivation) {
   const Trace trace([](Story& s, uint32_t) {

@@ -119,5 +119,89 @@ TEST(ServingCategories, AConstantInputIsNoCache) {
   EXPECT_EQ(bytes_at(told("attention"), line, Category::kKvCache), 40 * kMiB);
 }
 
+// An engine with weights of its own, requests with keys and values for each layer, and the recorded
+// sound that each of them begins with.
+Trace engine() {
+  return Trace([](Story& s, uint32_t) {
+    for (const uint64_t mib : {12U, 4U, 16U}) {
+      for (int layer = 0; layer < 4; ++layer) {
+        s.alloc(mib * kMiB, s.stack({"Engine.__init__.<locals>.<lambda> serve.py:4",
+                                     "Engine.__init__ serve.py:5", "main serve.py:90"}));
+      }
+    }
+    for (int request = 0; request < 6; ++request) {
+      std::vector<uint64_t> of_request = {
+          s.alloc(30 * kMiB, s.stack({"answer serve.py:8", "main serve.py:91"}))};
+      for (int part = 0; part < 8; ++part) {
+        of_request.push_back(
+            s.alloc(10 * kMiB, s.stack({"answer serve.py:9", "main serve.py:91"})));
+      }
+      for (int token = 0; token < 12; ++token) {
+        for (int layer = 0; layer < 4; ++layer) {
+          s.free(s.alloc(2 * kMiB, s.stack({"attend torch/nn/functional.py:1", "layer serve.py:20",
+                                            "answer serve.py:12"})));
+        }
+        s.free(s.alloc(kMiB, s.stack({"answer serve.py:13", "main serve.py:91"})));
+      }
+      for (const uint64_t block : of_request) s.free(block);
+    }
+  });
+}
+
+TEST(ServingCategories, WeightsOfManySizesAreNoCache) {
+  EXPECT_EQ(
+      bytes_at(engine(), "Engine.__init__.<locals>.<lambda> serve.py:4", Category::kParameter),
+      4 * 32 * kMiB);
+}
+
+TEST(ServingCategories, ASingleBlockBesideCachesOfLayersIsNone) {
+  EXPECT_EQ(bytes_at(engine(), "answer serve.py:8", Category::kKvCache), 0U);
+  EXPECT_EQ(bytes_at(engine(), "answer serve.py:9", Category::kKvCache), 6 * 80 * kMiB);
+}
+
+// Sessions that are never freed, of which the first come from another caller.
+TEST(ServingCategories, OneLineHasOneCategory) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 6; ++i) s.alloc(20 * kMiB, s.setup());
+    const auto open = [&](int line) {
+      s.alloc(9 * kMiB, s.stack({"open session.py:3", "serve serve.py:" + std::to_string(line)}));
+    };
+    for (int i = 0; i < 4; ++i) open(10);
+    for (int round = 0; round < 30; ++round) {
+      for (int layer = 0; layer < 4; ++layer) {
+        s.free(s.alloc(2 * kMiB,
+                       s.stack({"attention torch/nn/functional.py:1", "serve serve.py:11"})));
+      }
+      s.free(s.alloc(kMiB, s.stack({"serve serve.py:12"})));
+      if (round < 28) open(13);
+    }
+  });
+  EXPECT_EQ(bytes_at(trace, "open session.py:3", Category::kKvCache), 0U);
+}
+
+// The pass that memory ran out in is like the ones before, which kept nothing.
+TEST(ServingCategories, WhatAFailedPassHadIsTemporary) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 6; ++i) s.alloc(20 * kMiB, s.setup());
+    for (int request = 0; request < 5; ++request) {
+      std::vector<uint64_t> held;
+      const uint64_t input = s.alloc(kMiB, s.stack({"serve serve.py:8"}));
+      for (int layer = 0; layer < 12; ++layer) {
+        held.push_back(s.alloc(4 * kMiB, s.forward(layer, "serve serve.py:9")));
+        if (layer % 2 == 0) continue;
+        if (request == 4 && layer > 3) break;
+        for (const uint64_t block : held) s.free(block);
+        held.clear();
+      }
+      if (request == 4) s.run_out(900 * kMiB, 2 * kMiB, s.forward(6, "serve serve.py:9"));
+      s.free(input);
+    }
+  });
+  const auto in_model = [](const AllocationHistory& model, size_t i) {
+    return model.allocations.block_bytes(i) == 4 * kMiB;
+  };
+  EXPECT_EQ(bytes_where(trace, Category::kActivation, in_model), 0U);
+}
+
 }  // namespace
 }  // namespace tidemark

@@ -428,6 +428,38 @@ TEST(StepLoops, PartsOfABatchAreNoSteps) {
   EXPECT_EQ(steps.source, StepSource::kNone);
 }
 
+// A program without a model: many small things are prepared in a loop, and then used.
+TEST(StepLoops, PreparingIsNoStep) {
+  const auto told = [](bool goes_on) {
+    return steps_told([=](Story& s) {
+      for (int i = 0; i < 60; ++i) {
+        s.free(s.alloc(4 * kMiB, s.stack({"prepare bank.py:5", "main run.py:3"})));
+        s.free(s.alloc(4 * kMiB, s.stack({"prepare bank.py:6", "main run.py:3"})));
+      }
+      if (!goes_on) return;
+      s.wait(3'000'000'000);
+      s.alloc(200 * kMiB, s.stack({"search run.py:9", "main run.py:4"}));
+      s.alloc(200 * kMiB, s.stack({"search run.py:10", "main run.py:4"}));
+    });
+  };
+  EXPECT_EQ(told(false).count(), 60U);
+  EXPECT_EQ(told(true).source, StepSource::kNone);
+}
+
+// Most time passes in a few rounds: the others are parts of something.
+TEST(StepLoops, PartsOfAFitAreNoSteps) {
+  const Steps steps = steps_told([](Story& s) {
+    for (int fit = 0; fit < 4; ++fit) {
+      for (int part = 0; part < 12; ++part) {
+        s.free(s.alloc(4 * kMiB, s.stack({"fill kernel.py:5", "fit run.py:3"})));
+        s.free(s.alloc(4 * kMiB, s.stack({"fill kernel.py:6", "fit run.py:3"})));
+      }
+      s.wait(2'000'000'000);
+    }
+  });
+  EXPECT_EQ(steps.source, StepSource::kNone);
+}
+
 TEST(StackRoles, PathsOfWindowsReadLikeOthers) {
   const Trace trace([](Story& s, uint32_t) {
     s.alloc(kMiB, s.stack({"_apply D:\\venv\\Lib\\site-packages\\torch\\nn\\modules\\module.py:900",
