@@ -11,6 +11,7 @@
 
 #include "analysis/insight/training_lines.h"
 #include "analysis/names/module_stacks.h"
+#include "analysis/names/program_places.h"
 #include "analysis/names/stacks_with.h"
 
 namespace tidemark {
@@ -29,7 +30,7 @@ enum class Purpose : uint8_t { kNone, kEvaluates, kGenerates };
 struct PhaseRun {
   uint32_t first = 0;     // event
   uint32_t end = kNever;  // the first event that is not part of it
-  uint32_t scope = 0;     // the call of the function that makes the passes; 0: the whole program
+  uint32_t scope = 0;     // place that calls the function that makes the passes; 0: the program
   uint32_t around = 0;    // the same with what came after it, from `end` on
   uint32_t births = 0;
   uint32_t evaluate = 0;  // of them, by functions that do
@@ -64,12 +65,12 @@ struct PhaseRun {
 // belongs to it, with all in between, such as the next batch of a loop around that function.
 class ForwardRuns {
  public:
-  explicit ForwardRuns(const Dictionary& names) : names_(names) {}
+  explicit ForwardRuns(const Dictionary& names) : places_(names) {}
 
   // Of a module. `caller`: the line that called it.
   void pass(const Allocation& a, uint32_t caller, Purpose purpose) {
     if (!other(a)) {
-      const uint32_t scope = names_.stack(caller).parent;
+      const uint32_t scope = places_[places_.of(caller)].caller;
       runs_.push_back({a.birth, kNever, scope, scope});
     }
     runs_.back().add(a, purpose);
@@ -77,12 +78,13 @@ class ForwardRuns {
   // Returns whether it is part of a run.
   bool other(const Allocation& a) {
     if (runs_.empty() || a.stack == 0) return false;
+    const uint32_t place = places_.of(a.stack);
     size_t at = runs_.size();
-    while (at > 0 && !is_below(a.stack, runs_[at - 1].scope)) --at;
+    while (at > 0 && !is_below(place, runs_[at - 1].scope)) --at;
     if (at == 0) {
       PhaseRun& last = runs_.back();
       last.end = std::min(last.end, a.birth);
-      last.around = common(last.around, a.stack);
+      last.around = common(last.around, place);
       return false;
     }
     for (; runs_.size() > at; runs_.pop_back()) {
@@ -107,20 +109,22 @@ class ForwardRuns {
   uint32_t first() const { return runs_.front().first; }
 
  private:
-  // A stack's id is greater than its parent's.
-  bool is_below(uint32_t stack, uint32_t scope) const {
-    while (stack > scope) stack = names_.stack(stack).parent;
-    return stack == scope;
+  // Callers precede the places they call.
+  bool is_below(uint32_t place, uint32_t scope) const {
+    while (place > scope) place = places_[place].caller;
+    return place == scope;
   }
   uint32_t common(uint32_t a, uint32_t b) const {
     while (a != b) {
       uint32_t& deeper = a > b ? a : b;
-      deeper = names_.stack(deeper).parent;
+      deeper = places_[deeper].caller;
     }
     return a;
   }
 
-  const Dictionary& names_;
+  // Lines of Python: snapshots with the stacks of C++ place native frames now before a line, now
+  // after it.
+  const Places places_;
   std::vector<PhaseRun> runs_;
 };
 

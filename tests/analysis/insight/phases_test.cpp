@@ -73,6 +73,25 @@ TEST(Phases, FunctionsOfTheInterpreterAreNoValidation) {
   EXPECT_TRUE(phases_of(trace, PhaseKind::kValidation).empty());
 }
 
+// Snapshots with the stacks of C++ have them now before a line of Python, now after it.
+TEST(Phases, NativeFramesDoNotDivideAValidation) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 9; ++i) {
+      t.step();
+      if (i % 3 != 2) continue;
+      for (int layer = 0; layer < 40; ++layer) {
+        std::vector<std::string> frames = {
+            "forward torch/nn/modules/op.py:" + std::to_string(layer),
+            "_call_impl torch/nn/modules/module.py:1", "validate train.py:30", "main train.py:50"};
+        frames.insert(frames.end() - 2 + layer / 8 % 2, "call interpreter.cpp:1");
+        s.free(s.alloc(2 * kMiB, s.stack(frames)));
+      }
+    }
+  });
+  EXPECT_EQ(phases_of(trace, PhaseKind::kValidation).size(), 3U);
+}
+
 TEST(Phases, AKeptLossDoesNotMakeValidationTraining) {
   const Trace trace([](Story& s, uint32_t) {
     Training t(s, {});
