@@ -511,6 +511,33 @@ TEST(Operations, DoublePrecisionIsNamed) {
   EXPECT_EQ(saves("void at::native::reduce_kernel<512, 1, ReduceOp<double>>"), 0U);
 }
 
+// NumPy's default doubles what a model needs, also where there is room for it.
+TEST(Operations, TrainingInDoublePrecisionIsNoted) {
+  const auto advice = [](const std::string& kernel) {
+    const Trace trace = Trace::on_card(uint64_t{80} << 30, [&](Story& s, uint32_t) {
+      s.range(kernel, MarkPhase::kBegin);
+      for (int i = 0; i < 4; ++i) s.alloc(8 * kMiB, s.setup());
+      for (int step = 0; step < 4; ++step) {
+        Blocks kept;
+        for (int layer = 0; layer < 12; ++layer)
+          kept.push_back(s.alloc(256 * kMiB, s.forward(layer)));
+        Blocks gradients;
+        for (; !kept.empty(); kept.pop_back()) {
+          gradients.push_back(s.alloc(8 * kMiB, s.node("AddmmBackward0")));
+          s.free(kept.back());
+        }
+        s.free(s.alloc(8 * kMiB, s.optimizer("_multi_tensor_adam")));
+        for (const uint64_t block : gradients) s.free(block);
+      }
+    });
+    const Finding f = trace.finding("activation_peak");
+    return f.advice.empty() ? std::string() : f.severity + (" " + f.advice.front().action);
+  };
+  EXPECT_EQ(advice("sm90_xmma_gemm_f64f64_f64f64_f64_nn_n_tilesize64x64x16"),
+            "info single_precision");
+  EXPECT_EQ(advice("sm80_xmma_gemm_f32f32_f32f32_f32_nn"), "");
+}
+
 TEST(Operations, SeveralOperationsAreNotCalledOne) {
   const Finding f = graphs(2).finding("one_operation_peak");
   EXPECT_TRUE(f.summary.starts_with("2 operations with results of one shape hold")) << f.summary;
