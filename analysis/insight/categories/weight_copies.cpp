@@ -31,12 +31,28 @@ bool WeightCopies::is_at_place_of_weight(
     size_t row, const std::unordered_set<uint64_t>& parameter_sizes) const {
   constexpr size_t kLongest = 4;  // allocations of one operation
   constexpr uint64_t kBias = 16;  // its weight is so many times as large
+  const auto is_bias = [&](size_t other) {
+    const uint64_t bytes = all_.asked_bytes(other);
+    return parameter_sizes.contains(2 * bytes) && kBias * bytes < all_.asked_bytes(row);
+  };
   size_t first = row;
-  while (first > 0 && row - first <= kLongest && all_.stack(first - 1) == all_.stack(row)) --first;
+  while (first > 0 && row - first <= kLongest && all_.stack(first - 1) == all_.stack(row)) {
+    --first;
+    // Several operations of one line may follow each other: each begins with its bias.
+    if (is_bias(first)) return first + 1 == row;
+  }
   if (first == row) return true;
-  if (row - first > kLongest) return true;  // several operations: which is which does not show
-  const uint64_t before = all_.asked_bytes(row - 1);
-  return !parameter_sizes.contains(2 * before) || kBias * before < all_.asked_bytes(row);
+  if (row - first > kLongest) return true;  // which is which does not show
+  return !parameter_sizes.contains(2 * all_.asked_bytes(row - 1));
+}
+
+// Attention makes the state of its random numbers first, two numbers of 64 bits, in blocks of the
+// smallest size.
+bool WeightCopies::is_of_attention(size_t row) const {
+  constexpr uint64_t kState = 512;
+  return row > 1 && all_.stack(row - 1) == all_.stack(row) &&
+         all_.stack(row - 2) == all_.stack(row) && all_.asked_bytes(row - 1) <= kState &&
+         all_.asked_bytes(row - 2) <= kState;
 }
 
 }  // namespace tidemark

@@ -31,6 +31,7 @@ class WeightCopies {
     if (named_) return casts_.contain(stack);
     const bool more_follows = row + 1 < all_.size() && all_.stack(row + 1) == stack;
     if (!more_follows || (stack < normalizing_.size() && normalizing_[stack])) return false;
+    if (is_of_attention(row)) return false;
     return !crowded_.contains(all_.asked_bytes(row)) || is_at_place_of_weight(row, parameter_sizes);
   }
   // Whether native frames tell, which is certain.
@@ -44,6 +45,7 @@ class WeightCopies {
 
  private:
   bool is_at_place_of_weight(size_t row, const std::unordered_set<uint64_t>& parameter_sizes) const;
+  bool is_of_attention(size_t row) const;
 
   // Autocast computes normalizations in 32 bits. They allocate their result first, then statistics.
   static bool normalizes(std::string_view function, std::string_view file) {

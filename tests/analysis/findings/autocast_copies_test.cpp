@@ -180,6 +180,42 @@ TEST(AutocastCopies, CastsOfActivationsOfTheSameSizeAreNone) {
   EXPECT_EQ(bytes_where(trace, Category::kActivation, is_second), 4 * kLayers * kWeight / 2);
 }
 
+// Queries, keys and values are computed in one line, each with a bias, and in the sizes of their
+// weights' copies. So is what attention makes of them, after the state of its random numbers.
+TEST(AutocastCopies, OperationsOfOneLineBeginWithTheirBiases) {
+  constexpr int kProducts = 3;
+  constexpr uint64_t kBias = 4096;
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < kLayers * kProducts; ++i) {
+      s.alloc(kWeight, s.setup());
+      s.alloc(2 * kBias, s.setup());
+    }
+    for (int step = 0; step < 4; ++step) {
+      std::vector<uint64_t> graph;
+      const auto make = [&](uint32_t stack, std::vector<uint64_t> sizes) {
+        for (const uint64_t bytes : sizes) graph.push_back(s.alloc(bytes, stack));
+      };
+      const uint32_t attention = s.stack(
+          {"forward model.py:7", "_call_impl torch/nn/modules/module.py:1", "t train.py:1"});
+      for (int layer = 1; layer <= kLayers; ++layer) {
+        for (int product = 0; product < kProducts; ++product) {
+          make(s.forward(7), {kBias, kWeight / 2, kWeight / 2, kWeight / 2});
+        }
+        make(attention, {8, 8, kWeight / 2, kMiB});
+      }
+      s.free(s.alloc(kMiB, s.user(9)));
+      for (; !graph.empty(); graph.pop_back()) {
+        if (graph.size() % 16 == 0) s.free(s.alloc(kWeight, s.node("MmBackward0")));
+        s.free(graph.back());
+      }
+      s.optimizer_mark();
+      s.free(s.alloc(kMiB, s.optimizer("_single_tensor_sgd")));
+    }
+  });
+  EXPECT_EQ(copies_in(trace, Category::kTemporary), 4 * kLayers * kProducts * kWeight / 2);
+  EXPECT_EQ(bytes_at(trace, "forward model.py:7", Category::kTemporary), 0U);
+}
+
 // A workspace of half a weight's size, which the first product takes.
 TEST(AutocastCopies, AWorkspaceIsNone) {
   const Trace trace([](Story& s, uint32_t) {
