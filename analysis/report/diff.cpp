@@ -98,7 +98,11 @@ std::vector<DiffLine> owners_of(const DeviceReport& a, const DeviceReport& b) {
   };
   for (const LedgerLine& l : a.ledger.lines) pairs[l.owner].first += positive(l.bytes);
   for (const LedgerLine& l : b.ledger.lines) pairs[l.owner].second += positive(l.bytes);
-  return named_lines(pairs);
+  std::vector<DiffLine> lines = named_lines(pairs);
+  // What others do on the card says nothing of the program.
+  std::stable_partition(lines.begin(), lines.end(),
+                        [](const DiffLine& l) { return l.name != "other_processes"; });
+  return lines;
 }
 
 std::vector<DiffLine> modules_of(const DeviceReport& a, const DeviceReport& b) {

@@ -71,7 +71,13 @@ class TextDiff {
     const std::string before = diff_place(d.before_rank, d.before_pid, d.before_device);
     const std::string after = diff_place(d.after_rank, d.after_pid, d.after_device);
     line(before == after ? before : before + " vs. " + after);
-    for (const DiffLine& l : d.peaks) row(l, l.name);
+    const bool shared = std::any_of(d.owners.begin(), d.owners.end(), [](const DiffLine& l) {
+      return l.name == "other_processes" && l.before_bytes + l.after_bytes != 0;
+    });
+    for (const DiffLine& l : d.peaks) {
+      const bool of_all = shared && l.name.starts_with("card used");
+      row(l, of_all ? l.name + " (with other processes)" : l.name);
+    }
     section("by category", d.categories);
     section("by owner", d.owners);
     layers(d.layers);

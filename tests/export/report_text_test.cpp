@@ -72,6 +72,25 @@ TEST(ReportText, DiffOfStatesHasNoPeaks) {
   EXPECT_TRUE(has(runs, "by stack at the peak\n")) << runs;
 }
 
+TEST(ReportText, DiffsPutOtherProcessesLast) {
+  const auto report = [](int64_t own, int64_t others) {
+    Report made;
+    RankReport& rank = made.ranks.emplace_back();
+    rank.detailed = true;
+    DeviceReport& d = rank.devices.emplace_back();
+    d.has_framework = true;
+    d.driver_peak.bytes = static_cast<uint64_t>(own);
+    d.device_used_peak.bytes = static_cast<uint64_t>(own + others);
+    d.ledger.lines = {{"torch.allocated", own}, {"other_processes", others}};
+    return made;
+  };
+  const std::string shared = diff_as_text(*compare(report(100, 0), report(300, 9000)), {});
+  EXPECT_TRUE(has(shared, "card used peak (with other processes)")) << shared;
+  EXPECT_LT(shared.find("torch.allocated"), shared.find("  other_processes")) << shared;
+  const std::string alone = diff_as_text(*compare(report(100, 0), report(300, 0)), {});
+  EXPECT_FALSE(has(alone, "with other processes")) << alone;
+}
+
 // A caller's line is found by its place among the lines of Python: native frames may differ.
 TEST(ReportText, DiffsNameTheOldLineOfACallerAmongOtherNativeFrames) {
   Diff diff;

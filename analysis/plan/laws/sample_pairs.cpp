@@ -83,8 +83,9 @@ class PairSearch {
   }
 
   void add_samples_of(size_t row) {
+    constexpr size_t kEnough = 64;
     const uint64_t bytes = p_.bytes(row);
-    if (!seen_.insert(bytes).second) return;
+    if (pairs_.size() >= kEnough || !seen_.insert(bytes).second) return;
     for (const uint64_t width : {4U, 2U, 8U}) {
       const auto samples = bytes % width == 0 ? whole_root(bytes / width) : std::nullopt;
       if (!samples || !are_samples(*samples, width) || !ends_pass(row)) continue;
