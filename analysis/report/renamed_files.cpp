@@ -81,6 +81,18 @@ std::pair<std::string_view, std::string_view> function_and_file(std::string_view
   return {last == std::string_view::npos ? "" : frame.substr(0, last + 1), frame.substr(space + 1)};
 }
 
+std::string_view with_last_name(std::string_view frame) {
+  const size_t dot = function_and_file(frame).first.rfind('.');
+  return dot == std::string_view::npos ? frame : frame.substr(dot + 1);
+}
+
+bool is_same_function(std::string_view one, std::string_view other) {
+  if (one.size() < other.size()) std::swap(one, other);
+  if (one == other) return true;
+  return other.find('.') == other.npos && one.ends_with(other) &&
+         one[one.size() - other.size() - 1] == '.';
+}
+
 std::vector<RenamedFile> renamed_files(const FileFunctions& before, const FileFunctions& after) {
   constexpr size_t kMostCompared = size_t{1} << 20;  // pairs
   const auto gone = missing_in(after, before);

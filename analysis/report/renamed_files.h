@@ -26,6 +26,13 @@ struct RenamedFile {
 // The function and the file of "function file.py:12"; empty if it is not a line of Python.
 std::pair<std::string_view, std::string_view> function_and_file(std::string_view frame);
 
+// The line of Python with the last part of its function's name: "Engine.run chat.py:118" becomes
+// "run chat.py:118". Other frames stay as they are.
+std::string_view with_last_name(std::string_view frame);
+
+// "Engine.run" and "run": one of them may be named by its last part only.
+bool is_same_function(std::string_view one, std::string_view other);
+
 // The functions of each file, by its name. The texts must outlive it.
 using FileFunctions = std::map<std::string_view, std::set<std::string_view>>;
 

@@ -108,7 +108,8 @@ void join_moved(Group& group) {
 // How alike two stacks must be. What is left over is tried again with the next one.
 enum class Likeness {
   kAllFrames,     // functions and files of all frames
-  kPythonFrames,  // of Python's frames, and the operation: the native frames between may differ
+  kPythonFrames,  // of Python's frames, and the operation: the native frames between may differ;
+                  // the operation not if only one run has native frames
   kCommonFiles,   // of Python's frames in files that both runs have: another program calls them
   kFunctions,     // the user's line, what it calls and its callers, which may be in other files
 };
@@ -118,7 +119,8 @@ using FileNames = std::map<std::string, std::string, std::less<>>;  // before ->
 class KeyMaker {
  public:
   KeyMaker(const std::vector<RenamedFile>& renamed, const FileFunctions& before,
-           const FileFunctions& after) {
+           const FileFunctions& after, bool by_last_names, bool by_operations)
+      : by_last_names_(by_last_names), by_operations_(by_operations) {
     for (const RenamedFile& file : renamed) {
       names_[file.before] = file.after;
       common_.insert({file.before, file.after});
@@ -130,8 +132,11 @@ class KeyMaker {
 
   std::pair<std::string, Lines> key(const Frames& frames, bool after, Likeness likeness) const {
     std::pair<std::string, Lines> key;
-    // Without a line of Python, only the same frames are alike.
+    // Without a line of Python, only the same frames are alike, or the same node of a backward pass
+    // if only one run has native frames.
     if (std::none_of(frames.begin(), frames.end(), is_python_line)) {
+      const std::string node = by_operations_ ? "" : headline_of(frames);
+      if (likeness != Likeness::kAllFrames && is_node(node)) return {node, {}};
       likeness = Likeness::kAllFrames;
     }
     if (likeness == Likeness::kCommonFiles && !is_common(headline_of(frames))) {
@@ -140,7 +145,7 @@ class KeyMaker {
     if (likeness == Likeness::kFunctions) {
       add(headline_of(frames), after, key);
       for (const std::string& frame : frames) {
-        if (is_python_line(frame)) key.first.append(function_and_file(frame).first) += '\n';
+        if (is_python_line(frame)) key.first.append(function_and_file(named(frame)).first) += '\n';
       }
     } else {
       for (const std::string& frame : frames) {
@@ -150,17 +155,34 @@ class KeyMaker {
         if (counts) add(frame, after, key);
       }
     }
-    if (likeness != Likeness::kAllFrames) key.first += without_line(inner_line_of(frames)).first;
+    if (likeness != Likeness::kAllFrames && by_operations_) {
+      const std::string inner = inner_line_of(frames);
+      key.first += without_line(named(inner)).first;
+    }
     return key;
   }
 
+  bool read_alike(const Frames& a, const Frames& b) const {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [&](const auto& x, const auto& y) { return named(x) == named(y); });
+  }
+
  private:
+  std::string_view named(std::string_view frame) const {
+    return by_last_names_ ? with_last_name(frame) : frame;
+  }
+
+  // "AddmmBackward0": of autograd's graph, which native frames name as well.
+  static bool is_node(std::string_view headline) {
+    return headline.find("Backward") != headline.npos && headline.find(' ') == headline.npos;
+  }
+
   bool is_common(std::string_view frame) const {
     return common_.contains(function_and_file(frame).second);
   }
 
   void add(std::string_view frame, bool after, std::pair<std::string, Lines>& key) const {
-    const auto [text, line] = without_line(frame);
+    const auto [text, line] = without_line(named(frame));
     const std::string_view file = function_and_file(frame).second;
     const auto renamed = after ? names_.end() : names_.find(file);
     if (renamed == names_.end()) {
@@ -174,6 +196,8 @@ class KeyMaker {
 
   FileNames names_;
   std::set<std::string, std::less<>> common_;
+  bool by_last_names_;
+  bool by_operations_;
 };
 
 // The stacks of both runs, paired by one likeness after the other.
@@ -244,12 +268,34 @@ class Pairing {
 
 }  // namespace
 
-FileFunctions StackPairs::files(bool after) const {
+template <typename IsOne>
+bool StackPairs::only_one_has(IsOne&& is_one) const {
+  const auto has = [&](bool after) {
+    return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+      return entry.after == after && std::any_of(entry.frames.begin(), entry.frames.end(), is_one);
+    });
+  };
+  return has(false) != has(true);
+}
+
+bool StackPairs::by_last_names() const {
+  return only_one_has([](const std::string& frame) {
+    return function_and_file(frame).first.find('.') != std::string_view::npos;
+  });
+}
+
+bool StackPairs::by_operations() const {
+  return !only_one_has(
+      [](const std::string& frame) { return frame.find("at::_ops::") != std::string::npos; });
+}
+
+FileFunctions StackPairs::files(bool after, bool by_last_names) const {
   FileFunctions files;
   for (const Entry& entry : entries_) {
     if (entry.after != after) continue;
     for (const std::string& frame : entry.frames) {
-      const auto [function, file] = function_and_file(frame);
+      const auto [function, file] =
+          function_and_file(by_last_names ? with_last_name(frame) : std::string_view(frame));
       if (!file.empty()) files[file].insert(function);
     }
   }
@@ -257,7 +303,8 @@ FileFunctions StackPairs::files(bool after) const {
 }
 
 std::vector<RenamedFile> StackPairs::renamed() const {
-  return renamed_files(files(false), files(true));
+  const bool by_last = by_last_names();
+  return renamed_files(files(false, by_last), files(true, by_last));
 }
 
 std::vector<PairedStack> StackPairs::pair() const {
@@ -267,9 +314,11 @@ std::vector<PairedStack> StackPairs::pair() const {
     (entry.after ? sums.after : sums.before) = entry.bytes;
     (entry.after ? sums.after_frames : sums.before_frames) = &entry.frames;
   }
-  const FileFunctions old_files = files(false);
-  const FileFunctions new_files = files(true);
-  const KeyMaker keys(renamed_files(old_files, new_files), old_files, new_files);
+  const bool by_last = by_last_names();
+  const FileFunctions old_files = files(false, by_last);
+  const FileFunctions new_files = files(true, by_last);
+  const KeyMaker keys(renamed_files(old_files, new_files), old_files, new_files, by_last,
+                      by_operations());
   Pairing pairing(keys, std::move(stacks));
   for (const Likeness likeness : {Likeness::kAllFrames, Likeness::kPythonFrames,
                                   Likeness::kCommonFiles, Likeness::kFunctions}) {
@@ -280,7 +329,7 @@ std::vector<PairedStack> StackPairs::pair() const {
     const Frames* const before = sums.before_frames;
     const Frames* const after = sums.after_frames;
     PairedStack pair{after != nullptr ? *after : *before, {}, sums.before, sums.after};
-    if (before != nullptr && *before != pair.frames) pair.before_frames = *before;
+    if (before != nullptr && !keys.read_alike(*before, pair.frames)) pair.before_frames = *before;
     pairs.push_back(std::move(pair));
   }
   return pairs;

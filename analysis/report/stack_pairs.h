@@ -6,6 +6,10 @@
 // functions around it: another build of PyTorch or autocast puts other native frames in between,
 // another program calls the model, and a caller may be in another file, as the cells of a notebook
 // are.
+// A recording of Python 3.11 or later names functions in full ("Engine.run",
+// "f.<locals>.<lambda>"), a snapshot by their last part: if only one run has full names, the last
+// parts are compared. If only one has native frames, the operations of a line, or of
+// a node of a backward pass, are added up.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +43,11 @@ class StackPairs {
   std::vector<PairedStack> pair() const;
 
  private:
-  FileFunctions files(bool after) const;
+  template <typename IsOne>
+  bool only_one_has(IsOne&& is_one) const;  // run, such a frame
+  bool by_last_names() const;
+  bool by_operations() const;
+  FileFunctions files(bool after, bool by_last_names) const;
 
   struct Entry {
     std::vector<std::string> frames;

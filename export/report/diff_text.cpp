@@ -8,6 +8,7 @@
 #include <map>
 
 #include "analysis/names/stack_lines.h"
+#include "analysis/report/renamed_files.h"
 #include "analysis/wording.h"
 #include "export/report/layer_table.h"
 #include "export/report/report_wording.h"
@@ -144,7 +145,7 @@ class TextDiff {
     const auto at = static_cast<size_t>(std::find(now.begin(), now.end(), frame) - now.begin());
     if (at == now.size()) return "";
     const auto function = [](const std::string& f) { return f.substr(0, f.find(' ')); };
-    return function(before[at]) == function(frame) ? before[at] : "";
+    return is_same_function(function(before[at]), function(frame)) ? before[at] : "";
   }
 
   // Stacks by their most useful line. Where several share it, the innermost line is added, and then

@@ -118,5 +118,50 @@ TEST(StackPairs, WithoutALineOfPythonOnlyTheSameStacksArePaired) {
   EXPECT_EQ(text(pairs), "(no stack) 5->0\nbefore the recording 7->8\nmain ?? 0->3\n");
 }
 
+TEST(StackPairs, FullNamesAreComparedByTheirLastPartIfOnlyOneRunHasThem) {
+  StackPairs pairs;
+  pairs.add_before({kExp, "Engine.run chat.py:118", "<module> chat.py:200"}, 8);
+  pairs.add_before({kCat, "Engine.__init__ chat.py:40", "<module> chat.py:198"}, 5);
+  pairs.add_before({kCat, "main.<locals>.<lambda> chat.py:150", "main chat.py:151"}, 3);
+  pairs.add_after({kExp, "run chat.py:118", "<module> chat.py:200"}, 8);
+  pairs.add_after({kCat, "__init__ chat.py:44", "<module> chat.py:202"}, 6);
+  pairs.add_after({kAutocast, kCat, "<lambda> chat.py:150", "main chat.py:151"}, 3);
+  EXPECT_EQ(text(pairs),
+            "<lambda> chat.py:150 3->3 was main.<locals>.<lambda> chat.py:150\n"
+            "__init__ chat.py:44 5->6 was Engine.__init__ chat.py:40\nrun chat.py:118 8->8\n");
+}
+
+TEST(StackPairs, OperationsAreAddedUpIfOnlyOneRunNamesThem) {
+  StackPairs pairs;
+  pairs.add_before({"Engine.run chat.py:118", "main chat.py:200"}, 8);
+  pairs.add_after({kExp, "run chat.py:118", "main chat.py:200"}, 5);
+  pairs.add_after({kCat, "run chat.py:118", "main chat.py:200"}, 3);
+  pairs.add_before({"MulBackward0"}, 4);
+  pairs.add_after({kExp, "torch::autograd::generated::MulBackward0::apply(x) ??"}, 4);
+  EXPECT_EQ(text(pairs),
+            "run chat.py:118 8->8 was Engine.run chat.py:118\n"
+            "torch::autograd::generated::MulBackward0::apply(x) ?? 4->4 was MulBackward0\n");
+}
+
+TEST(StackPairs, MethodsOfTwoClassesStayApartIfBothRunsNameThemInFull) {
+  StackPairs pairs;
+  pairs.add_before({kExp, "Old.run chat.py:118", "Old.serve chat.py:90"}, 8);
+  pairs.add_after({kExp, "New.run chat.py:118", "New.serve chat.py:90"}, 8);
+  EXPECT_EQ(text(pairs), "New.run chat.py:118 0->8\nOld.run chat.py:118 8->0\n");
+}
+
+TEST(StackPairs, FilesOfAnotherNameAreFoundByTheLastPartOfFullNames) {
+  StackPairs pairs;
+  for (const char* name : {"q", "k", "v"}) {
+    pairs.add_before({kCat, "Net." + std::string(name) + " /a/model.py:5"}, 1);
+    pairs.add_after({kCat, std::string(name) + " /b/model.py:5"}, 2);
+  }
+  ASSERT_EQ(pairs.renamed().size(), 1U);
+  EXPECT_EQ(text(pairs),
+            "k /b/model.py:5 1->2 was Net.k /a/model.py:5\n"
+            "q /b/model.py:5 1->2 was Net.q /a/model.py:5\n"
+            "v /b/model.py:5 1->2 was Net.v /a/model.py:5\n");
+}
+
 }  // namespace
 }  // namespace tidemark
