@@ -129,6 +129,28 @@ bool have_equal_weights(const RecordedProgram& program, const RecordedProgram& o
   return !known || common >= kLeastShare * std::max(of_program, of_other);
 }
 
+// Whether most of what grows is in both recordings, and the one is no absurd multiple of the other.
+Status check_match(const LearntLaws& learnt, Dimension dimension) {
+  constexpr double kMostRatio = 256;
+  const bool in_program = 2 * learnt.matched_bytes >= learnt.all_bytes;
+  const bool in_other = 2 * learnt.matched_other_bytes >= learnt.all_other_bytes;
+  if (!in_program || !in_other) {
+    return Error{fmt::format(
+        "the two are not recordings of one program: only {} of the bytes that grow in {} are in "
+        "the other one as well",
+        in_program ? percent_text(learnt.matched_other_bytes, learnt.all_other_bytes)
+                   : percent_text(learnt.matched_bytes, learnt.all_bytes),
+        in_program ? "this one" : "the first")};
+  }
+  if (learnt.ratio > kMostRatio || learnt.ratio < 1 / kMostRatio) {
+    return Error{fmt::format(
+        "the two are not recordings of one program: by the blocks that they share, "
+        "this one would have {}x the {} of the first",
+        factor_text(learnt.ratio), dimension == Dimension::kBatch ? "batch" : "length")};
+  }
+  return {};
+}
+
 Status check_categories(const RecordedProgram& program) {
   for (size_t i = 0; i < program.rows(); ++i) {
     const Category c = program.category(i);
@@ -218,7 +240,7 @@ Status Planner::learn(const ProcessModel& other, Dimension dimension) {
         "nothing can be learnt from it: no allocation of the same code has another size, or the "
         "two are not recordings of one program"};
   }
-  return {};
+  return check_match(learnt_, dimension);
 }
 
 Planner::LastFailure Planner::last_failure(const RecordedProgram& program) {

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -128,6 +129,22 @@ SizeLaw law_of(uint64_t sa, uint64_t sb, double ratio, Dimension dimension,
   return law;
 }
 
+// How much of what grows in the other recording is like something of the program.
+void count_other(const RecordedProgram& other, const std::vector<RowPair>& pairs,
+                 LearntLaws& learnt) {
+  const AllocationColumns& all = other.model().allocations;
+  const auto kind = [&](uint32_t row) { return std::pair(all.kind(row), other.bytes(row)); };
+  std::set<std::pair<uint32_t, uint64_t>> matched;
+  for (const RowPair& pair : pairs) matched.insert(kind(pair.other));
+  const SizeLaws laws = infer_laws(other);
+  for (uint32_t i = 0; i < other.rows(); ++i) {
+    if (all.seeded(i)) continue;  // those of the program may have no place in it
+    if (laws[i].scaled == 0 && other.category(i) != Category::kInput) continue;
+    learnt.all_other_bytes += other.bytes(i);
+    if (matched.contains(kind(i))) learnt.matched_other_bytes += other.bytes(i);
+  }
+}
+
 }  // namespace
 
 LearntLaws learn_laws(const RecordedProgram& program, const RecordedProgram& other,
@@ -166,6 +183,7 @@ LearntLaws learn_laws(const RecordedProgram& program, const RecordedProgram& oth
     learnt.all_bytes += program.bytes(i);
     if (known[i]) learnt.matched_bytes += program.bytes(i);
   }
+  count_other(other, pairs, learnt);
   return learnt;
 }
 

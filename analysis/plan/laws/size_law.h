@@ -52,6 +52,8 @@ struct LearntLaws {
   double ratio = 1;            // of the dimension: other to program
   uint64_t matched_bytes = 0;  // of the program's forward and backward passes and inputs
   uint64_t all_bytes = 0;
+  uint64_t matched_other_bytes = 0;  // of those of the other recording
+  uint64_t all_other_bytes = 0;
   bool other_dimension = false;  // nothing was learnt: lengths differ, and not batches
 };
 

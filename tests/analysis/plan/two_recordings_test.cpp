@@ -24,6 +24,7 @@ struct Shape {
   std::string interpreter = "_PyEval_EvalFrameDefault ceval.cpp:3000";
   int library_line = 81;
   bool earlier_pass = false;  // from before the history, of which the results are still there
+  int moved_lines = 0;        // of another version of the program
 };
 
 // Attention and a hidden layer, whose results have the size of its matrices in the shortest run.
@@ -36,11 +37,11 @@ class Model {
     for (int i = 0; i < shape_.layers; ++i) {
       const uint64_t tokens = shape_.batch * shape_.length;
       make("mul", 1, tokens * kToken);
-      make("bmm", 2, tokens * shape_.length * kMatrix);
-      make("softmax", 3, tokens * shape_.length * kMatrix);
-      make("bmm", 4, tokens * kToken);
-      make("einsum", 6, tokens * kMatrix);
-      make("einsum", 7, tokens * kToken);
+      make("bmm", 2 + shape_.moved_lines, tokens * shape_.length * kMatrix);
+      make("softmax", 3 + shape_.moved_lines, tokens * shape_.length * kMatrix);
+      make("bmm", 4 + shape_.moved_lines, tokens * kToken);
+      make("einsum", 6 + shape_.moved_lines, tokens * kMatrix);
+      make("einsum", 7 + shape_.moved_lines, tokens * kToken);
     }
   }
 
@@ -141,6 +142,20 @@ TEST(TwoRecordings, TellHowOlderResultsGrow) {
   ASSERT_TRUE(
       learn(*planner, recording({.length = 2, .earlier_pass = true}), Dimension::kSequence));
   EXPECT_EQ(planned_peak(*planner, 4), peak_of(recording({.length = 4, .earlier_pass = true})));
+}
+
+// A line that both have is not enough.
+TEST(TwoRecordings, OfTwoProgramsTellNothing) {
+  const Trace trace = recording({});
+  const Status other =
+      learn(*planner_of(trace), recording({.batch = 2, .moved_lines = 50}), Dimension::kBatch);
+  ASSERT_FALSE(other);
+  EXPECT_NE(other.error().message.find("only 9.8 % of the bytes that grow"), std::string::npos)
+      << other.error().message;
+  const Status absurd = learn(*planner_of(trace), recording({.batch = 512}), Dimension::kBatch);
+  ASSERT_FALSE(absurd);
+  EXPECT_NE(absurd.error().message.find("512x the batch"), std::string::npos)
+      << absurd.error().message;
 }
 
 }  // namespace
