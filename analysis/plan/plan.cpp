@@ -6,6 +6,7 @@
 #include <map>
 
 #include "analysis/insight/card/limit.h"
+#include "analysis/names/stack_lines.h"
 #include "analysis/passes/first_step.h"
 #include "analysis/whatif/context_size.h"
 #include "analysis/wording.h"
@@ -151,6 +152,14 @@ Status check_match(const LearntLaws& learnt, Dimension dimension) {
   return {};
 }
 
+bool has_python_stacks(const RecordedProgram& program) {
+  const Dictionary& names = program.process().names;
+  for (uint32_t id = 1; id < names.frame_count(); ++id) {
+    if (is_python_line(names.frame_text(id))) return true;
+  }
+  return false;
+}
+
 Status check_categories(const RecordedProgram& program) {
   for (size_t i = 0; i < program.rows(); ++i) {
     const Category c = program.category(i);
@@ -158,6 +167,12 @@ Status check_categories(const RecordedProgram& program) {
         c == Category::kGradient) {
       return {};
     }
+  }
+  if (has_python_stacks(program)) {
+    return Error{
+        "no parameters and no results of a forward or backward pass were found in this recording, "
+        "so it does not tell what a change of the program would change: plan needs a program that "
+        "calls an nn.Module or trains"};
   }
   return Error{
       "this recording does not tell parameters and activations apart, so no change of the program "

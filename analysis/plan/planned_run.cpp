@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "analysis/names/stack_lines.h"
 #include "analysis/passes/first_step.h"
 #include "analysis/plan/checkpointing.h"
 #include "analysis/plan/layer_passes.h"
@@ -67,6 +68,10 @@ class RunPlanner {
 
  private:
   Error no_layers(const std::string& option) const {
+    if (!p_.knows_modules() && !calls_modules()) {
+      return Error{option +
+                   " needs layers, and no call of an nn.Module was found in this recording"};
+    }
     if (!p_.knows_modules()) {
       return Error{option +
                    " needs the nn.Modules of the program, which this recording does not have: "
@@ -76,6 +81,19 @@ class RunPlanner {
       return Error{"--checkpoint: none of these nn.Modules is in the recording"};
     }
     return Error{option + ": no repeated layers were found; name them with --checkpoint MODULES"};
+  }
+
+  // Whether stacks go through calls of modules, or there are no stacks of Python to tell.
+  bool calls_modules() const {
+    const Dictionary& names = p_.process().names;
+    bool has_python = false;
+    for (uint32_t id = 1; id < names.frame_count(); ++id) {
+      const std::string frame = names.frame_text(id);
+      if (!is_python_line(frame)) continue;
+      if (frame.find("torch/nn/modules/module.py:") != frame.npos) return true;
+      has_python = true;
+    }
+    return !has_python;
   }
 
   // States per weight that the wanted optimizer has beyond those of the recorded one, and whether
