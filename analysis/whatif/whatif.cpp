@@ -319,6 +319,7 @@ void WhatIf::add_notes(const AllocationHistory& model) {
         fmt::format("only the {} events around the peak are replayed", replayed_events_));
   }
   if (model.seeded_blocks != 0) {
+    const auto [replayed, recorded] = size_texts(replayed_peak_, recorded_reserved_peak_);
     notes_.push_back(fmt::format(
         "the history began late: {} already existed, and every prediction begins by "
         "allocating them one after the other{}",
@@ -326,7 +327,7 @@ void WhatIf::add_notes(const AllocationHistory& model) {
         replayed_peak_ > recorded_reserved_peak_
             ? fmt::format("; with the recorded settings, that reserves {}, so the others are "
                           "compared with the recorded {}",
-                          size_text(replayed_peak_), size_text(recorded_reserved_peak_))
+                          replayed, recorded)
             : ", also that of the recorded settings which the others are compared with"));
   }
   const auto unknown = std::count_if(model.allocations.begin(), model.allocations.end(),

@@ -77,11 +77,12 @@ void note_guessed_limit(const WhatIf& whatif, WhatIfDevice& d) {
       d.predictions.begin(), d.predictions.end(),
       [&](const Prediction& p) { return !p.out_of_memory && p.reserved_peak > lowest; });
   if (highest <= lowest || !decides) return;
+  const auto [least, most] = size_texts(lowest, highest);
   d.notes.push_back(fmt::format(
       "the limit is between {} and {}, as emptied caches tell, and the predictions assume the "
       "highest: if it is lower, those that reserve more than {} empty the cache more often or run "
       "out of memory",
-      size_text(lowest), size_text(highest), size_text(lowest)));
+      least, most, least));
 }
 
 WhatIfDevice answer(const WhatIf& whatif, std::vector<Candidate> candidates, bool all) {

@@ -31,13 +31,14 @@ class TextWhatIf : StyledLines {
  private:
   void device(const WhatIfDevice& d) {
     device_title(process_title(report_.devices, d), d.device, d.card_name);
-    line(styled("  peaks recorded with {}: {} reserved, {} allocated", conf_name(d.own_conf),
-                bold(size_text(d.recorded_reserved_peak)), size_text(d.recorded_allocated_peak)));
-    faith(d);
     const bool replayed = d.baseline.reserved_peak != d.recorded_reserved_peak;
+    const auto [recorded, again] = size_texts(d.recorded_reserved_peak, d.baseline.reserved_peak);
+    line(styled("  peaks recorded with {}: {} reserved, {} allocated", conf_name(d.own_conf),
+                bold(recorded), size_text(d.recorded_allocated_peak)));
+    faith(d);
     if (replayed) {
       line(styled("  replayed like the rows below, but with the recorded settings: {} reserved",
-                  bold(size_text(d.baseline.reserved_peak))));
+                  bold(again)));
     }
     line();
     line(dim(fmt::format("  {:>10}  {:>19}  {:>12}  {:>12}  {:>12}  {}", "reserved", "less than",
@@ -78,12 +79,12 @@ class TextWhatIf : StyledLines {
     if (p.out_of_memory) {
       const bool both = p.ended_early && d.replay.prediction.out_of_memory;
       // The range is only worth a word where it decides.
+      const auto [lowest, enough] = size_texts(p.limit_bytes, p.fits_below);
       const std::string limit =
           p.fits_below == 0
               ? fmt::format("limit {}{}", p.most_limit_bytes > p.limit_bytes ? "at least " : "",
                             size_text(p.limit_bytes))
-              : fmt::format("if the limit is {}; fits if it is at least {}",
-                            size_text(p.limit_bytes), size_text(p.fits_below));
+              : fmt::format("if the limit is {}; fits if it is at least {}", lowest, enough);
       end += paint(
           fmt::format("  {} at {}{}: requested {}, {}",
                       p.fits_below == 0 ? "OUT OF MEMORY" : "may run out of memory",
@@ -152,11 +153,12 @@ class TextWhatIf : StyledLines {
         line("  The program would run out of memory with each of these settings.");
         return;
       }
+      const auto [lowest, highest] = size_texts(may_fit->limit_bytes, may_fit->most_limit_bytes);
       line(styled(
           "  {}: the limit set by the program is between {} and {}.{}",
           styled(d.ends_at_error ? "With {}, the request that failed may fit" : "{} may be enough",
                  bold(conf_name(may_fit->conf))),
-          size_text(may_fit->limit_bytes), size_text(may_fit->most_limit_bytes), what_follows(d)));
+          lowest, highest, what_follows(d)));
       return setting(d, *may_fit);
     }
     if (d.baseline.failures_avoided != 0 && best->failures_avoided <= d.baseline.failures_avoided) {

@@ -300,6 +300,20 @@ TEST(WhatIfText, CreditsNoSettingWithWhatTheRecordedOneDoesAsWell) {
             std::string::npos);
 }
 
+TEST(WhatIfText, LimitsThatDifferLookDifferent) {
+  WhatIfReport report;
+  WhatIfDevice& d = report.devices.emplace_back();
+  d.baseline.reserved_peak = d.recorded_reserved_peak = 10ULL << 30;
+  Prediction& p = d.predictions.emplace_back();
+  p.out_of_memory = true;
+  p.limit_bytes = 10ULL << 30;
+  p.fits_below = p.most_limit_bytes = (10ULL << 30) + (12 << 20);
+  const std::string text = whatif_as_text(report, false);
+  EXPECT_NE(text.find("if the limit is 10.00 GiB; fits if it is at least 10.01 GiB"), text.npos)
+      << text;
+  EXPECT_NE(text.find("is between 10.00 GiB and 10.01 GiB"), text.npos) << text;
+}
+
 // What whatif concludes from one prediction, in MiB.
 std::string conclusion(uint64_t recorded, uint64_t predicted, uint64_t cached_free,
                        uint64_t waiting = 0) {
