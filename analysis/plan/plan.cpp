@@ -367,11 +367,12 @@ Result<PlanOutcome> Planner::plan(const PlanChange& change) const {
   out.low_reserved = out.high_reserved = out.likely.reserved_peak;
   out.low_allocated = out.high_allocated = out.likely.allocated_peak;
   const std::vector<uint64_t> sizes = planned_sizes(program_, laws_, change, Estimate::kLikely);
+  std::optional<PlannedRun> high;
   for (const Estimate estimate : {Estimate::kLow, Estimate::kHigh}) {
     std::vector<uint64_t> others = planned_sizes(program_, laws_, change, estimate);
     const bool fewer = estimate == Estimate::kLow && adds_autocast(program_, change);
     if (others == sizes && !fewer) continue;
-    const Result<PlannedRun> other =
+    Result<PlannedRun> other =
         planned_run(program_, whatif_.log(), change, std::move(others), estimate, later_states_);
     if (!other) return other.error();
     const Prediction p = whatif_.replay(settings, other->blocks, other->requests, 0);
@@ -379,12 +380,13 @@ Result<PlanOutcome> Planner::plan(const PlanChange& change) const {
     out.high_reserved = std::max(out.high_reserved, p.reserved_peak);
     out.low_allocated = std::min(out.low_allocated, p.allocated_peak);
     out.high_allocated = std::max(out.high_allocated, p.allocated_peak);
+    if (estimate == Estimate::kHigh) high = std::move(*other);
   }
   const uint64_t replayed = replayed_reserved_peak();
   if (!change.has_conf) widen_by_replay(replayed, out);
-  if (const uint64_t capacity = capacity_for(change); capacity != 0) {
-    out.on_card = whatif_.replay(settings, run->blocks, run->requests, capacity);
-  }
+  const uint64_t recorded_peak = whatif_.recorded_reserved_peak();
+  const bool widened = !change.has_conf && recorded_peak > replayed;
+  place_on_card(change, *run, high ? *high : *run, widened ? recorded_peak - replayed : 0, out);
   add_composition(*run, out);
   state_assumptions(change, replayed, out.assumptions);
   uint64_t later = 0;
@@ -407,6 +409,20 @@ void Planner::widen_by_replay(uint64_t replayed, PlanOutcome& out) const {
   } else if (!ran_out()) {
     out.low_reserved -= std::min(out.low_reserved - out.low_allocated, replayed - recorded);
   }
+}
+
+// `not_replayed`: bytes that the run reserved beyond its replay.
+void Planner::place_on_card(const PlanChange& change, const PlannedRun& likely,
+                            const PlannedRun& high, uint64_t not_replayed, PlanOutcome& out) const {
+  const uint64_t capacity = capacity_for(change);
+  if (capacity == 0) return;
+  const AllocatorSettings settings = settings_of(change);
+  out.on_card = whatif_.replay(settings, likely.blocks, likely.requests, capacity);
+  // Even without a limit, no estimate reserves more than that.
+  if (!out.fits() || out.high_reserved <= capacity) return;
+  out.may_not_fit =
+      not_replayed >= capacity ||
+      whatif_.replay(settings, high.blocks, high.requests, capacity - not_replayed).out_of_memory;
 }
 
 Result<bool> Planner::fits(const PlanChange& change) const {

@@ -47,6 +47,8 @@ struct PlanOutcome {
   uint64_t high_allocated = 0;
   // Within the memory of the card, where that is known.
   std::optional<Prediction> on_card;
+  // It fits as planned, but at the upper end of the range a request would not.
+  bool may_not_fit = false;
   std::vector<CategoryBytes> categories;  // most planned bytes first
   // Of a request that failed in the recording and succeeds in the plan, at the planned peak; it is
   // in no category.
@@ -129,6 +131,8 @@ class Planner {
   Result<PlannedRun> recorded_run() const;
   AllocatorSettings settings_of(const PlanChange& change) const;
   void widen_by_replay(uint64_t replayed, PlanOutcome& out) const;
+  void place_on_card(const PlanChange& change, const PlannedRun& likely, const PlannedRun& high,
+                     uint64_t not_replayed, PlanOutcome& out) const;
   void add_composition(const PlannedRun& run, PlanOutcome& out) const;
   void state_precision(PlanPrecision precision, std::vector<std::string>& out) const;
   bool has(Category category) const;

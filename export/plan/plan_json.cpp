@@ -20,6 +20,7 @@ void write_outcome(JsonWriter& json, const PlanOutcome& o) {
   json.key("on_card");
   json.begin_object();
   json.field("fits", o.fits());
+  json.field("may_not_fit", o.may_not_fit);
   json.field("limit_bytes", o.on_card->limit_bytes);
   json.field("reserved_peak_bytes", o.on_card->reserved_peak);
   json.field("retries", o.on_card->retries);

@@ -125,16 +125,15 @@ class TextPlan : StyledLines {
     const bool recorded_only = d.ends_at_error || !d.growth.empty();
     const std::string left = size_text(d.capacity - p.reserved_peak);
     std::string text = recorded_only ? "what was recorded " : "";
-    text += o.high_reserved > d.capacity
-                ? fmt::format("may not fit: {} at the end of the range; {} left as planned",
-                              size_texts(o.high_reserved, d.capacity).first, left)
-                : fmt::format("fits, {} left", left);
+    text += o.may_not_fit ? fmt::format("may not fit: {}, it does not; {} left as planned",
+                                        upper_end(d, o), left)
+                          : fmt::format("fits, {} left", left);
     text += emptied_text(o);
     if (!d.growth.empty()) {
       return paint(text + fmt::format("; memory grows ({}), so a longer run needs more", d.growth),
                    "33");
     }
-    if (o.high_reserved > d.capacity) return paint(text, "33");
+    if (o.may_not_fit) return paint(text, "33");
     if (d.ends_at_error) return paint(text + "; what would have followed is not known", "33");
     return paint(text, "32");
   }
@@ -148,11 +147,23 @@ class TextPlan : StyledLines {
   // Of a plan that fits.
   static std::string caveats(const PlanDevice& d, const PlanOutcome& o) {
     std::string text = emptied_text(o);
-    if (o.high_reserved > d.capacity) {
-      text += fmt::format("; it may not at the end of the range ({})",
-                          size_texts(o.high_reserved, d.capacity).first);
-    }
+    if (o.may_not_fit) text += fmt::format("; {}, it does not fit", upper_end(d, o));
     return text;
+  }
+
+  static std::string upper_end(const PlanDevice& d, const PlanOutcome& o) {
+    return fmt::format("at the upper end of the range, {}",
+                       size_texts(o.high_reserved, d.capacity).first);
+  }
+
+  // "15.3 GiB reserved (12.0 GiB to 15.3 GiB) of 15.3 GiB": what fits reserves no more than the
+  // card has.
+  static std::string use_text(const PlanDevice& d, const PlanOutcome& o) {
+    const uint64_t planned = o.on_card->reserved_peak;
+    const uint64_t most = o.may_not_fit ? o.high_reserved : std::min(o.high_reserved, d.capacity);
+    return fmt::format("{} reserved{} of {}", size_text(planned),
+                       range_text(std::min(o.low_reserved, planned), std::max(planned, most)),
+                       size_text(d.capacity));
   }
 
   void shares(const PlanOutcome& o) {
@@ -217,11 +228,10 @@ class TextPlan : StyledLines {
       return;
     }
     if (d.may_divide_batch) {
-      line(styled(
-          "  What one pass gets (micro-batch, chunk) may be {}x the recorded one: {} reserved "
-          "of {}{}. Which batch fits is not known.",
-          bold(factor_text(f.batch.factor)), size_text(f.outcome.on_card->reserved_peak),
-          size_text(d.capacity), caveats(d, f.outcome)));
+      line(
+          styled("  What one pass gets (micro-batch, chunk) may be {}x the recorded one: {}{}. "
+                 "Which batch fits is not known.",
+                 bold(factor_text(f.batch.factor)), use_text(d, f.outcome), caveats(d, f.outcome)));
       return;
     }
     const StyledText batch = bold(batch_text(f.batch));
@@ -232,9 +242,8 @@ class TextPlan : StyledLines {
                  batch));
       return;
     }
-    line(styled("  Largest batch that fits: {}{}: {} reserved of {}{}", batch,
-                f.batch.at_limit ? " or more" : "", size_text(f.outcome.on_card->reserved_peak),
-                size_text(d.capacity), caveats(d, f.outcome)));
+    line(styled("  Largest batch that fits: {}{}: {}{}", batch, f.batch.at_limit ? " or more" : "",
+                use_text(d, f.outcome), caveats(d, f.outcome)));
   }
 
   std::string batch_text(const FittingBatch& batch) const {
@@ -266,10 +275,9 @@ class TextPlan : StyledLines {
     largest_batch(d, f);
     if (f.shared) shared_batch(d, *f.shared);
     if (f.cheapest) {
-      line(styled("  Cheapest changes with which {} fits: {}: {} reserved of {}{}",
+      line(styled("  Cheapest changes with which {} fits: {}{}{}",
                   d.ends_at_error ? "what was recorded" : "it", bold(cheapest_text(d, *f.cheapest)),
-                  size_text(f.cheapest_outcome ? f.cheapest_outcome->on_card->reserved_peak : 0),
-                  size_text(d.capacity),
+                  f.cheapest_outcome ? ": " + use_text(d, *f.cheapest_outcome) : "",
                   f.cheapest_outcome ? caveats(d, *f.cheapest_outcome) : ""));
     } else if (!d.outcome.fits()) {
       line(paint("  No set of changes that was tried makes it fit.", "1;31"));

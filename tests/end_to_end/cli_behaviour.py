@@ -274,7 +274,11 @@ out = run("plan", scenarios / "memory_fraction.bad.tmk", "--card", "24GiB").stdo
 check("left" in out and "limit counts" not in out, f"plan: the limit of --card: {out}")
 out = run("plan", scenarios / "memory_fraction.fixed.tmk", "--card", "24GiB", "--fit").stdout
 best, = (line for line in out.splitlines() if "Largest batch" in line)
-check("cache is emptied" in best and "end of the range" in best, f"plan --fit: {best}")
+check("cache is emptied" in best and "upper end" not in best, f"plan --fit: {best}")
+outcome = json.loads(run("plan", scenarios / "memory_fraction.fixed.tmk", "--card", "24GiB", "--fit",
+                         "--json").stdout)["devices"][0]["fit"]["outcome"]
+check(outcome["high_reserved_peak_bytes"] > outcome["on_card"]["limit_bytes"]
+      and not outcome["on_card"]["may_not_fit"], f"plan --fit: a cache can be emptied: {outcome}")
 # A snapshot does not say what else is on the card: there is some, and the plan tells how much it takes.
 device, = json.loads(run("plan", snapshot, "--json", "--fit", "--card", "10GiB").stdout)["devices"]
 check_equal((device["other_bytes"], device["other_bytes_assumed"]), (640 << 20, True), "plan: the rest")

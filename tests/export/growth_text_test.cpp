@@ -59,6 +59,27 @@ TEST(PlanText, ARangeHasTwoEnds) {
   EXPECT_TRUE(has(plan_as_text(report, false), "2.0 GiB reserved (2.00 GiB to 2.02 GiB)"));
 }
 
+TEST(PlanText, TheUpperEndOfARangeMayNotFit) {
+  PlanReport report = fitted("");
+  PlanDevice& d = report.devices[0];
+  for (PlanOutcome* outcome : {&d.outcome, &d.fit->outcome}) {
+    outcome->low_reserved = 3 * kGiB;
+    outcome->high_reserved = 9 * kGiB;
+  }
+  const std::string fits = plan_as_text(report, false);
+  EXPECT_TRUE(has(fits, "8.0 GiB: fits, 2.0 GiB left")) << fits;
+  EXPECT_TRUE(has(fits, "recorded batch: 4.0 GiB reserved (3.0 GiB to 8.0 GiB) of 8.0 GiB\n"))
+      << fits;
+  d.outcome.may_not_fit = d.fit->outcome.may_not_fit = true;
+  const std::string may_not = plan_as_text(report, false);
+  EXPECT_TRUE(has(may_not, "may not fit: at the upper end of the range, 9.0 GiB, it does not; "))
+      << may_not;
+  EXPECT_TRUE(has(may_not,
+                  "(3.0 GiB to 9.0 GiB) of 8.0 GiB; at the upper end of the range, "
+                  "9.0 GiB, it does not fit\n"))
+      << may_not;
+}
+
 // One setting with which a request fits that failed in the recording.
 WhatIfReport avoided(const std::string& growth, uint64_t reserved) {
   WhatIfReport report;

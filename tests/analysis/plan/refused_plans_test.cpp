@@ -1,9 +1,10 @@
-// What plans are refused for.
+// What plans are refused for, and what they say of the card.
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <string>
 
+#include "analysis/insight/card/limit.h"
 #include "analysis/plan/plan.h"
 #include "tests/support/story.h"
 
@@ -50,6 +51,30 @@ TEST(RefusedPlans, LayersNeedModules) {
   EXPECT_TRUE(has(none, "--checkpoint needs layers, and no call of an nn.Module")) << none;
   const std::string unnamed = refusal_of(trained(true), change);
   EXPECT_TRUE(has(unnamed, "--checkpoint needs the nn.Modules of the program")) << unnamed;
+}
+
+// Its cached blocks do not all fit, which the allocator finds out and frees them.
+Trace two_sizes() {
+  return Trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 4; ++i) s.alloc(kMiB, s.setup());
+    for (int pass = 0; pass < 3; ++pass) {
+      s.free(s.alloc(100 * kMiB, s.forward(1)));
+      s.free(s.alloc(160 * kMiB, s.forward(2)));
+    }
+  });
+}
+
+TEST(PlansOnACard, WhatIsReservedWithoutALimitNeedNotFit) {
+  const Trace trace = two_sizes();
+  PlanOptions options;
+  options.whatif.card_bytes = kContextBytes + 200 * kMiB;
+  const auto planner = Planner::prepare(trace.model().processes[0], 0, options);
+  ASSERT_TRUE(planner) << planner.error().message;
+  const Result<PlanOutcome> outcome = (*planner)->plan({});
+  ASSERT_TRUE(outcome) << outcome.error().message;
+  EXPECT_GT(outcome->high_reserved, (*planner)->capacity());
+  EXPECT_TRUE(outcome->fits());
+  EXPECT_FALSE(outcome->may_not_fit);
 }
 
 }  // namespace
