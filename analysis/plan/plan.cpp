@@ -206,7 +206,8 @@ Planner::Planner(const ProcessModel& process, const AllocationHistory& model, Wh
   }
   if (card > outside_bytes_) capacity_ = card - outside_bytes_;
   keeps_limit_ = refused && options.whatif.card_bytes != 0 && limit.bytes < capacity_;
-  if (refused) capacity_ = capacity_ == 0 ? limit.bytes : std::min(capacity_, limit.bytes);
+  refused_ = refused && (capacity_ == 0 || limit.bytes < capacity_);
+  if (refused_) capacity_ = limit.bytes;
   room_ = capacity_;
   // A limit of the recorded run holds for another card only as a fraction, which is not known.
   const uint64_t allowed = whatif_.recorded_allowed();
@@ -332,6 +333,13 @@ uint64_t Planner::capacity_for(const PlanChange& change) const {
   const auto allowed = static_cast<uint64_t>(fraction * static_cast<double>(whatif_.card_bytes()));
   if (fraction >= 1 || allowed == 0) return room_;
   return room_ == 0 ? allowed : std::min(room_, allowed);
+}
+
+LimitSource Planner::limit_source_for(const PlanChange& change) const {
+  const uint64_t capacity = capacity_for(change);
+  if (capacity == 0) return LimitSource::kUnknown;
+  if (room_ == 0 || capacity < room_) return LimitSource::kFraction;
+  return refused_ ? LimitSource::kDriver : LimitSource::kCard;
 }
 
 Result<PlannedRun> Planner::run_of(const PlanChange& change, Estimate estimate) const {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/insight/card/limit.h"
 #include "analysis/plan/change.h"
 #include "analysis/plan/planned_run.h"
 #include "analysis/plan/planned_sizes.h"
@@ -96,6 +97,8 @@ class Planner {
   uint64_t capacity() const { return capacity_; }
   // The same with the allocator settings of the change, which may set a limit.
   uint64_t capacity_for(const PlanChange& change) const;
+  // What decides it: the card, a request that the driver refused, or a memory fraction.
+  LimitSource limit_source_for(const PlanChange& change) const;
   bool ran_out() const { return !program_.model().failures.empty(); }
   // Whether the recording has no whole step after the last out-of-memory error of the process:
   // plans are lower bounds.
@@ -153,6 +156,7 @@ class Planner {
   uint64_t outside_bytes_ = 0;
   bool assumes_outside_ = false;
   bool keeps_limit_ = false;  // of the recording, though a card is given
+  bool refused_ = false;      // the driver's refusal decides room_
   uint64_t capacity_ = 0;
   uint64_t room_ = 0;            // without a limit that the program set
   bool may_have_limit_ = false;  // that the program set and that the recording does not know

@@ -81,6 +81,7 @@ Result<PlanDevice> plan_device(const ProcessModel& process, const AllocationHist
   d.is_other_card = question.options.whatif.card_bytes != 0;
   d.leaves_others = d.is_other_card && need_outside_torch(process, history.device).leaves_others;
   d.capacity = planner.capacity_for(question.change);
+  d.capacity_source = planner.limit_source_for(question.change);
   d.ran_out = planner.ran_out();
   d.other_device_failed = planner.other_device_that_failed();
   d.ends_at_error = planner.ends_at_error();

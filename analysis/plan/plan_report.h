@@ -51,6 +51,7 @@ struct PlanDevice {
   bool is_other_card = false;  // its size was given: other_bytes are those of this process alone
   bool leaves_others = false;  // and other processes of the recording are not counted
   uint64_t capacity = 0;       // of the card, for PyTorch; 0: not known
+  LimitSource capacity_source = LimitSource::kUnknown;  // what decides it
   bool ran_out = false;
   // Another device of the process had its last out-of-memory error.
   std::optional<int64_t> other_device_failed;

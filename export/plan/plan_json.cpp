@@ -98,6 +98,7 @@ void write_device(JsonWriter& json, const PlanDevice& d) {
   json.field("other_bytes", d.other_bytes);
   json.field("other_bytes_assumed", d.assumes_other);
   json.field("capacity_bytes", d.capacity);
+  json.field("capacity_source", limit_source_name(d.capacity_source));
   json.key("recorded");
   json.begin_object();
   json.field("conf", d.own_conf);

@@ -106,6 +106,10 @@ class TextPlan : StyledLines {
   }
 
   static std::string held_text(const PlanDevice& d) {
+    if (d.capacity_source == LimitSource::kFraction) return ", as its memory fraction allows";
+    if (d.capacity_source == LimitSource::kDriver) {
+      return ", as the driver refused memory beyond that in the recording";
+    }
     if (d.other_bytes == 0 || d.assumes_other) return "";
     if (!d.is_other_card) {
       return fmt::format(" (CUDA and others held {} in the recording)", size_text(d.other_bytes));

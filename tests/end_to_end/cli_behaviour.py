@@ -299,6 +299,9 @@ check_equal((device["other_bytes"] > 1 << 28, device["other_bytes_assumed"]), (T
 check("for PyTorch (this process held " in run("plan", recorded, "--card", "24GiB").stdout,
       "plan: what takes the rest of the card")
 check("for PyTorch (CUDA and others held " in run("plan", recorded).stdout, "plan: the recorded card")
+check_equal(device["capacity_source"], "card", "plan: what limits it")
+half = run("plan", recorded, "--recorded-conf", "per_process_memory_fraction:0.5").stdout
+check("for PyTorch, as its memory fraction allows: fits" in half, f"plan: a fraction: {half}")
 
 # prepare: what is no directory is named as such, and nothing is made there.
 refuses("prepare without a directory", "prepare", tmp / "nowhere", says=["nowhere: no such directory"])

@@ -80,6 +80,21 @@ TEST(PlanText, TheUpperEndOfARangeMayNotFit) {
       << may_not;
 }
 
+TEST(PlanText, SaysWhatLimitsAProgramOnItsCard) {
+  PlanReport report = fitted("");
+  PlanDevice& d = report.devices[0];
+  d.card_bytes = 100 * kGiB;
+  d.other_bytes = 17 * kGiB;
+  const auto room = [&](LimitSource source) {
+    d.capacity_source = source;
+    return plan_as_text(report, false);
+  };
+  const std::string start = "100.0 GiB, of which 8.0 GiB for PyTorch";
+  EXPECT_TRUE(has(room(LimitSource::kCard), start + " (CUDA and others held 17.0 GiB"));
+  EXPECT_TRUE(has(room(LimitSource::kFraction), start + ", as its memory fraction allows: "));
+  EXPECT_TRUE(has(room(LimitSource::kDriver), start + ", as the driver refused memory beyond"));
+}
+
 // One setting with which a request fits that failed in the recording.
 WhatIfReport avoided(const std::string& growth, uint64_t reserved) {
   WhatIfReport report;

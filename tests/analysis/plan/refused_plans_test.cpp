@@ -75,6 +75,17 @@ TEST(PlansOnACard, WhatIsReservedWithoutALimitNeedNotFit) {
   EXPECT_GT(outcome->high_reserved, (*planner)->capacity());
   EXPECT_TRUE(outcome->fits());
   EXPECT_FALSE(outcome->may_not_fit);
+  EXPECT_EQ((*planner)->limit_source_for({}), LimitSource::kCard);
+}
+
+TEST(PlansOnACard, AMemoryFractionIsTheLimit) {
+  const Trace trace = two_sizes();
+  PlanOptions options;
+  options.whatif.recorded_conf = "per_process_memory_fraction:0.25";
+  const auto planner = Planner::prepare(trace.model().processes[0], 0, options);
+  ASSERT_TRUE(planner) << planner.error().message;
+  EXPECT_EQ((*planner)->capacity(), uint64_t{4} << 30);
+  EXPECT_EQ((*planner)->limit_source_for({}), LimitSource::kFraction);
 }
 
 }  // namespace
