@@ -172,7 +172,8 @@ void add_changes(CLI::App* command, Options& options) {
   command->add_option("--batch", options.batch, "batch size, as a factor of the recorded one: 2x");
   command->add_option("--seq", options.seq, "length of sequences, as a factor: 2x");
   command->add_option("--precision", options.precision,
-                      "bf16 or fp16: the whole model; autocast: operations only");
+                      "bf16 or fp16: the whole model in 16 bits; fp32: one in 64 bits in 32; "
+                      "autocast: operations only");
   command->add_option("--optimizer", options.optimizer,
                       "adamw, adamw8bit, fused, sgd or sgd-momentum");
   command

@@ -16,7 +16,13 @@ void Planner::state_precision(PlanPrecision precision, std::vector<std::string>&
   const RecordedWidths widths = recorded_widths(program_);
   const bool in_float64 = computes_in_float64(program_.process().names);
   const bool half = precision == PlanPrecision::kHalf;
-  if (half && widths.all_in_16()) {
+  if (precision == PlanPrecision::kFull) {
+    out.push_back(
+        "the model and its inputs are converted to 32 bits: weights, gradients, optimizer states "
+        "and activations halve; the recorded ones have 64 bits, as the names of the kernels tell. "
+        "Other data that the program keeps through all steps stays as it is, except copies of "
+        "weights");
+  } else if (half && widths.all_in_16()) {
     out.push_back(
         "the recorded program computes in 16 bits, as the names of its kernels tell: its weights "
         "and activations are taken to have 16 bits already, and nothing changes");
@@ -29,8 +35,8 @@ void Planner::state_precision(PlanPrecision precision, std::vector<std::string>&
         "the model and its inputs are converted to 16 bits: weights, gradients, optimizer states "
         "and activations {}. Other data that the program keeps through all steps stays as it is, "
         "except copies of weights",
-        in_float64 ? "take a quarter; the recorded ones have 64 bits, as the kernels of matrix "
-                     "products tell"
+        in_float64 ? "take a quarter; the recorded ones have 64 bits, as the names of the kernels "
+                     "tell"
         : widths.unsure()
             ? "halve where they have 32 bits. Kernels of the recording compute in 16 bits, too, "
               "and not of all tensors is known which they have: the range is from all to none of "
@@ -42,9 +48,9 @@ void Planner::state_precision(PlanPrecision precision, std::vector<std::string>&
             : "halve; the recorded ones are taken to have 32 bits"));
   } else if (in_float64) {
     out.push_back(
-        "the recorded program computes in 64 bits, as the kernels of its matrix products tell, and "
+        "the recorded program computes in 64 bits, as the names of its kernels tell, and "
         "autocast leaves such numbers as they are: convert the model and its inputs to 32 bits "
-        "first");
+        "first (--precision fp32)");
   } else if (widths.computes_in_16()) {
     out.push_back("the recorded program computes in 16 bits already: autocast changes nothing");
   } else {

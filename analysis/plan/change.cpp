@@ -16,7 +16,8 @@ namespace {
 template <typename Kind, size_t N>
 using Names = std::array<std::pair<std::string_view, Kind>, N>;
 
-constexpr Names<PlanPrecision, 4> kPrecisions = {{{"bf16", PlanPrecision::kHalf},
+constexpr Names<PlanPrecision, 5> kPrecisions = {{{"fp32", PlanPrecision::kFull},
+                                                  {"bf16", PlanPrecision::kHalf},
                                                   {"fp16", PlanPrecision::kHalf},
                                                   {"autocast", PlanPrecision::kAutocast},
                                                   {"recorded", PlanPrecision::kRecorded}}};

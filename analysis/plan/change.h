@@ -10,7 +10,8 @@
 
 namespace tidemark {
 
-enum class PlanPrecision : uint8_t { kRecorded, kHalf, kAutocast };
+// kFull: 32 bits, of a program in 64.
+enum class PlanPrecision : uint8_t { kRecorded, kFull, kHalf, kAutocast };
 enum class PlanOptimizer : uint8_t { kRecorded, kFused, kAdamW, kAdamW8bit, kSgd, kSgdMomentum };
 enum class PlanShard : uint8_t { kNone, kDdp, kZero1, kZero2, kZero3 };
 

@@ -72,8 +72,8 @@ Result<FittingBatch> largest_batch(const Planner& planner, const PlanChange& cha
 std::optional<PlanChange> cheapest_fit(const Planner& planner, const PlanChange& change,
                                        uint64_t samples) {
   // From what costs nothing to what costs time or changes results. Costs are an order, not a
-  // measure: a setting of the allocator, fused and 8-bit optimizers, recomputation, 16 bits, and
-  // last a smaller batch.
+  // measure: a setting of the allocator, fused and 8-bit optimizers, recomputation, 32 bits of a
+  // program in 64, 16 bits, and last a smaller batch.
   struct Candidate {
     int cost;
     PlanChange change;
@@ -82,8 +82,9 @@ std::optional<PlanChange> cheapest_fit(const Planner& planner, const PlanChange&
   // Under autocast, weights and what stays in 32 bits are left to convert.
   const RecordedWidths widths = recorded_widths(planner.program());
   const bool converts = widths.autocasts || !widths.computes_in_16();
+  const bool in_float64 = computes_in_float64(planner.program().process().names);
   const bool optimizes = planner.program().has_optimizer();
-  for (unsigned set = 0; set < 8; ++set) {
+  for (unsigned set = 0; set < 16; ++set) {
     for (int optimizer = 0; optimizer < (optimizes ? 3 : 1); ++optimizer) {
       for (int halvings = 0; halvings < 5; ++halvings) {
         Candidate c{0, change};
@@ -98,10 +99,12 @@ std::optional<PlanChange> cheapest_fit(const Planner& planner, const PlanChange&
           c.change.checkpoint = true;
           c.cost += 12;
         }
-        if ((set & 4) != 0) {
-          if (change.precision != PlanPrecision::kRecorded || !converts) continue;
-          c.change.precision = PlanPrecision::kHalf;
-          c.cost += 25;
+        if ((set & 12) != 0) {
+          const bool full = (set & 8) != 0;
+          if (change.precision != PlanPrecision::kRecorded || (set & 12) == 12) continue;
+          if (full ? !in_float64 : !converts) continue;
+          c.change.precision = full ? PlanPrecision::kFull : PlanPrecision::kHalf;
+          c.cost += full ? 20 : 40;
         }
         if (optimizer != 0) {
           if (change.optimizer != PlanOptimizer::kRecorded) continue;
@@ -112,7 +115,7 @@ std::optional<PlanChange> cheapest_fit(const Planner& planner, const PlanChange&
           c.change.batch = snapped(change.batch / (1 << halvings), samples);
           if (c.change.batch >= change.batch) continue;
         }
-        c.cost += 50 * halvings;
+        c.cost += 100 * halvings;
         candidates.push_back(std::move(c));
       }
     }

@@ -342,7 +342,17 @@ LimitSource Planner::limit_source_for(const PlanChange& change) const {
   return refused_ ? LimitSource::kDriver : LimitSource::kCard;
 }
 
+Status Planner::check_precision(PlanPrecision precision) const {
+  if (precision != PlanPrecision::kFull || computes_in_float64(program_.process().names)) return {};
+  const RecordedWidths widths = recorded_widths(program_);
+  const bool known = widths.autocasts || widths.products != NumberWidth::kUnknown;
+  return Error{known ? "--precision fp32: the recorded program computes in 32 bits or fewer already"
+                     : "--precision fp32: no kernel of the recording tells that the program "
+                       "computes in 64 bits"};
+}
+
 Result<PlannedRun> Planner::run_of(const PlanChange& change, Estimate estimate) const {
+  if (Status ok = check_precision(change.precision); !ok) return ok.error();
   return planned_run(program_, whatif_.log(), change,
                      planned_sizes(program_, laws_, change, estimate), estimate, later_states_);
 }

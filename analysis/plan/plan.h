@@ -130,6 +130,7 @@ class Planner {
   };
   static LastFailure last_failure(const RecordedProgram& program);
 
+  Status check_precision(PlanPrecision precision) const;
   Result<PlannedRun> run_of(const PlanChange& change, Estimate estimate) const;
   Result<PlannedRun> recorded_run() const;
   AllocatorSettings settings_of(const PlanChange& change) const;

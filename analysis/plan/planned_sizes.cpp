@@ -152,7 +152,9 @@ class PlannedSizes {
       return bytes;
     const bool weights = is_of_weights(p_.category(row)) || in_optimizer(p_.role(row));
     if (in_float64_) {  // autocast leaves 64-bit numbers as they are
-      return change_.precision == PlanPrecision::kHalf ? divided(bytes, 4) : bytes;
+      return change_.precision == PlanPrecision::kHalf   ? divided(bytes, 4)
+             : change_.precision == PlanPrecision::kFull ? divided(bytes, 2)
+                                                         : bytes;
     }
     if (change_.precision == PlanPrecision::kAutocast) {
       if (widths_.computes_in_16()) return bytes;
@@ -394,6 +396,7 @@ bool adds_autocast(const RecordedProgram& program, const PlanChange& change) {
 
 uint64_t planned_weight_bytes(const RecordedProgram& program, const PlanChange& change) {
   if (change.precision == PlanPrecision::kHalf) return 2;
+  if (change.precision == PlanPrecision::kFull) return 4;
   const RecordedWidths widths = recorded_widths(program);
   if (widths.all_in_16() || widths.optimized == NumberWidth::k16) return 2;
   return computes_in_float64(program.process().names) ? 8 : 4;

@@ -302,6 +302,8 @@ check("for PyTorch (CUDA and others held " in run("plan", recorded).stdout, "pla
 check_equal(device["capacity_source"], "card", "plan: what limits it")
 half = run("plan", recorded, "--recorded-conf", "per_process_memory_fraction:0.5").stdout
 check("for PyTorch, as its memory fraction allows: fits" in half, f"plan: a fraction: {half}")
+refuses("plan --precision fp32 of a program in 32 bits", "plan", snapshot, "--precision", "fp32",
+        says=["--precision fp32"])
 
 # prepare: what is no directory is named as such, and nothing is made there.
 refuses("prepare without a directory", "prepare", tmp / "nowhere", says=["nowhere: no such directory"])

@@ -309,6 +309,46 @@ TEST(Plan, ModelsInDoublePrecisionShrinkToAQuarter) {
   }
 }
 
+// To half of that in 32 bits; a program in 32 bits has nothing to convert.
+TEST(Plan, OnlyModelsInDoublePrecisionAreConvertedTo32Bits) {
+  TransformerShape shape;
+  shape.number_bytes = 8;
+  shape.kernel = "sm90_xmma_gemm_f64f64_f64f64_f64_nn_n_tilesize128x64x16";
+  const TransformerRun recorded(shape);
+  PlanChange change;
+  change.precision = PlanPrecision::kFull;
+  const PlanOutcome outcome = planned(*planner_of(recorded.process()), change);
+  expect_close(outcome.likely.reserved_peak, TransformerRun({}).reserved_peak(), 0.02);
+  EXPECT_TRUE(says(outcome, "converted to 32 bits"));
+  for (const auto& [kernel, reason] :
+       {std::pair("sm80_xmma_gemm_f32f32_f32f32_f32_nn", "32 bits or fewer already"),
+        std::pair("", "no kernel of the recording tells")}) {
+    TransformerShape single;
+    single.kernel = kernel;
+    const TransformerRun run(single);
+    const Result<PlanOutcome> refused = planner_of(run.process())->plan(change);
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.error().message.find(reason), std::string::npos) << refused.error().message;
+  }
+}
+
+// Before 16 bits, which lose more.
+TEST(Plan, ModelsInDoublePrecisionAreFittedIn32Bits) {
+  TransformerShape shape;
+  shape.number_bytes = 8;
+  shape.kernel = "sm90_xmma_gemm_f64f64_f64f64_f64_nn_n_tilesize128x64x16";
+  const TransformerRun recorded(shape);
+  // Without what costs less.
+  PlanChange change;
+  change.has_conf = change.checkpoint = true;
+  change.optimizer = PlanOptimizer::kFused;
+  const uint64_t needed = planned(*planner_of(recorded.process()), change).likely.reserved_peak;
+  const auto planner = planner_of(recorded.process(), kContextBytes + needed * 3 / 4);
+  const std::optional<PlanChange> cheapest = cheapest_fit(*planner, change, 0);
+  ASSERT_TRUE(cheapest);
+  EXPECT_EQ(cheapest->precision, PlanPrecision::kFull);
+}
+
 const char* const kProduct16 = "nvjet_sm90_tst_96x128_64x7_1x2_h_bz_TNN";
 const char* const kProduct32 = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3";
 const std::string kApply = "_ZN2at6native12_GLOBAL__N_125multi_tensor_apply_kernelI";
