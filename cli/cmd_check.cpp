@@ -130,6 +130,8 @@ class Verdict {
     lines_.push_back(fmt::format("{} {}", good ? "ok    " : "FAILED", text));
     good_ &= good;
   }
+  // What does not fail, and should not be missed.
+  void warn(const std::string& text) { lines_.push_back("warning " + text); }
   // What the answer depends on is not known.
   void doubt(const std::string& why) { doubt_ = why; }
   bool good() const { return good_; }
@@ -302,17 +304,19 @@ Status check_growth(const Options& options, const Report& report, Verdict& verdi
   return {};
 }
 
-// The findings of a severity that do not fail, so that nobody takes them for absent. Out of memory
-// is not one of them: it is allowed, or fails.
-std::string passed_over(const Report& report, std::string_view severity) {
+// Says which findings do not fail, so that nobody takes them for absent. Out of memory is not one
+// of them: it is allowed, or fails.
+void warn_of_passed_over(const Report& report, bool only_errors, Verdict& verdict) {
   std::vector<std::string> ids;
   for (const Finding& f : report.findings) {
     const bool is_known = std::find(ids.begin(), ids.end(), f.id) != ids.end();
-    const bool allowed = severity == kError && tells_of_oom(f);
-    if (f.severity == severity && !is_known && !allowed) ids.push_back(f.id);
+    const bool allowed = f.severity == kError && tells_of_oom(f);
+    const bool counts = f.severity == kError || (f.severity == kWarning && !only_errors);
+    if (counts && !is_known && !allowed) ids.push_back(f.id);
   }
-  if (ids.empty()) return "";
-  return fmt::format("passed over: {} (see --fail-on)", fmt::join(ids, ", "));
+  if (ids.empty()) return;
+  verdict.warn(fmt::format("passed over: {}; --fail-on {} makes the check fail",
+                           fmt::join(ids, ", "), fmt::join(ids, ",")));
 }
 
 // Findings that were to fail, but are only notes.
@@ -376,13 +380,11 @@ int run(const Options& options) {
       warn(fmt::format("{}: the run was cut off: what it would have needed later is not checked",
                        options.path));
     }
-    if (only_findings || !options.fail_on.empty()) {
-      const std::string others = passed_over(*report, kWarning);
-      verdict.add(true, "no failing findings" + only_noted(*report, options.fail_on) +
-                            (others.empty() ? "" : "; " + others));
-    } else if (const std::string errors = passed_over(*report, kError); !errors.empty()) {
-      verdict.add(true, errors);
+    const bool has_judged = only_findings || !options.fail_on.empty();
+    if (has_judged) {
+      verdict.add(true, "no failing findings" + only_noted(*report, options.fail_on));
     }
+    warn_of_passed_over(*report, !has_judged, verdict);
   }
   verdict.print();
   return verdict.good() ? kOk : kNo;

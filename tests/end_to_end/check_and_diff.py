@@ -66,7 +66,9 @@ status(2, "check", default, "--baseline", tmp / "none.tmk")
 status(0, "check", default)
 result = status(1, "check", ran_out)
 check("FAILED capacity" in result.stdout, "check names what failed")
-check("passed over: creep" in run("check", RECORDED / "leak").stdout, "warnings are not hidden")
+check("\nwarning passed over: creep; --fail-on creep makes the check fail\n"
+      in run("check", RECORDED / "leak").stdout, "warnings are not hidden")
+status(1, "check", RECORDED / "leak", "--fail-on", "creep")
 noted = run("check", SNAPSHOTS / "graphs.pickle.gz", "--fail-on", "graph_private_pool,creep").stdout
 check("no failing findings; only noted: graph_private_pool" in noted, f"notes are not hidden: {noted}")
 status(1, "check", ran_out, "--fail-on", "creep,memory_fraction")
