@@ -22,6 +22,7 @@ namespace {
 
 struct Options {
   std::string path;
+  std::string card;
   std::string max_peak;
   std::vector<std::string> max_modules;
   std::string baseline;
@@ -112,7 +113,24 @@ bool tells_of_oom(const Finding& f) {
   return std::find(kIds.begin(), kIds.end(), f.id) != kIds.end();
 }
 
-Result<Report> report_on(const std::string& path) {
+// The evidence of a finding by its name; 0: it has none of that name.
+uint64_t evidence_of(const Finding& f, std::string_view name) {
+  for (const auto& [key, value] : f.evidence) {
+    if (key == name) return value;
+  }
+  return 0;
+}
+
+// Whether a run that was judged on another card cannot run there: what it allocates, or holds
+// outside PyTorch, is too much. One that only reserves more may still run.
+bool does_not_fit(const Finding& f) {
+  if (f.id != "capacity" || f.severity != kWarning) return false;
+  const uint64_t card = evidence_of(f, "card_bytes");
+  return card != 0 ? evidence_of(f, "outside_bytes") > card
+                   : evidence_of(f, "allocated_bytes") > evidence_of(f, "limit_bytes");
+}
+
+Result<Report> report_on(const std::string& path, uint64_t card_bytes = 0) {
   const Result<LoadedTrace> trace = load_with_progress(path);
   if (!trace) return trace.error();
   const std::vector<std::string>& jobs = trace->source.jobs;
@@ -120,7 +138,9 @@ Result<Report> report_on(const std::string& path) {
     return Error{fmt::format("{}: has the traces of several jobs ({}): check each by itself", path,
                              fmt::join(jobs, ", "))};
   }
-  return make_report(trace->model, {});
+  ReportOptions wanted;
+  wanted.card_bytes = card_bytes;
+  return make_report(trace->model, wanted);
 }
 
 // The lines to print, and whether all of them are good.
@@ -329,6 +349,27 @@ std::string only_noted(const Report& report, const std::vector<std::string>& fai
   return ids.empty() ? "" : fmt::format("; only noted: {}", fmt::join(ids, ", "));
 }
 
+std::string finding_text(const Report& report, const Finding& f) {
+  const std::string text = placed_summary(report, f);
+  return fmt::format("{}{}{}", f.id, text != f.summary ? " on " : ": ", text);
+}
+
+// Whether the run would have fitted another card. One that ran out of memory tells only what fitted
+// its own.
+void check_card(const Options& options, const Report& report, uint64_t card_bytes,
+                Verdict& verdict) {
+  bool fits = out_of_memory(report).empty();
+  for (const Finding& f : report.findings) {
+    if (f.id != "capacity" || f.severity == kInfo) continue;
+    fits = false;
+    const bool fails_already =
+        std::any_of(options.fail_on.begin(), options.fail_on.end(),
+                    [](const std::string& id) { return id == "any" || id == "capacity"; });
+    if (does_not_fit(f) && !fails_already) verdict.add(false, finding_text(report, f));
+  }
+  if (fits) verdict.add(true, fmt::format("fits a card of {}", size_text(card_bytes)));
+}
+
 int run(const Options& options) {
   std::optional<uint64_t> max_peak;
   if (!options.max_peak.empty()) {
@@ -338,7 +379,13 @@ int run(const Options& options) {
   }
   if (!std::isfinite(options.max_growth)) return fail({"--max-growth is not a number of percent"});
   if (Status known = check_finding_ids(options.fail_on); !known) return fail(known.error());
-  const Result<Report> report = report_on(options.path);
+  uint64_t card_bytes = 0;
+  if (!options.card.empty()) {
+    const Result<uint64_t> card = parse_card(options.card);
+    if (!card) return fail(card.error());
+    card_bytes = *card;
+  }
+  const Result<Report> report = report_on(options.path, card_bytes);
   if (!report) return fail(report.error());
   warn_of_losses(*report);
   const HighestPeak peak = highest_peak(*report, Quantity::kReservedOrDriver);
@@ -365,9 +412,9 @@ int run(const Options& options) {
   const bool only_findings = !max_peak && options.max_modules.empty() && options.baseline.empty();
   for (const Finding& f : failing_findings(*report, options.fail_on, only_findings)) {
     if (options.allow_oom && options.fail_on.empty() && tells_of_oom(f)) continue;
-    const std::string text = placed_summary(*report, f);
-    verdict.add(false, fmt::format("{}{}{}", f.id, text != f.summary ? " on " : ": ", text));
+    verdict.add(false, finding_text(*report, f));
   }
+  if (card_bytes != 0) check_card(options, *report, card_bytes, verdict);
   if (verdict.good()) {
     if (Status complete = check_complete(*report, options); !complete) {
       return fail(complete.error());
@@ -384,7 +431,7 @@ int run(const Options& options) {
     if (has_judged) {
       verdict.add(true, "no failing findings" + only_noted(*report, options.fail_on));
     }
-    warn_of_passed_over(*report, !has_judged, verdict);
+    warn_of_passed_over(*report, !has_judged && card_bytes == 0, verdict);
   }
   verdict.print();
   return verdict.good() ? kOk : kNo;
@@ -405,6 +452,9 @@ void add_check(CLI::App& app, int& code) {
       "--max-module", options->max_modules,
       "limit for what an nn.Module and those in it hold at the peak: NAME=SIZE; may "
       "be repeated");
+  command->add_option("--card", options->card,
+                      "judge the run as if on a card of this size (24GiB), and fail if what it "
+                      "allocates does not fit");
   command->add_option("--baseline", options->baseline, "a run whose peak to compare with");
   command
       ->add_option("--max-growth", options->max_growth,
@@ -427,6 +477,7 @@ void add_check(CLI::App& app, int& code) {
       "limit.\n"
       "Examples:\n"
       "  tidemark check run.tmk --max-peak 40GiB\n"
+      "  tidemark check run.tmk --card 24GiB\n"
       "  tidemark check run.tmk --max-module layers.0=2GiB\n"
       "  tidemark check run.tmk --baseline main.tmk --max-growth 3\n"
       "  tidemark check run.tmk --fail-on creep,retained_graph,fragmentation");
