@@ -367,7 +367,7 @@ std::optional<Advice> single_precision(const DeviceEvidence& d) {
   return Advice{
       "single_precision",
       fmt::format("unless double precision is needed, convert the data and the model with "
-                  ".float(): all matrix products ran in float64, and float32 saves {}",
+                  ".float(): the kernels compute in float64, and float32 saves {}",
                   d.ends_at_failure() ? saving_text(d, saved) : "about " + size_text(saved)),
       saved};
 }

@@ -18,6 +18,37 @@ bool is_float64_product(std::string_view kernel) {
   });
 }
 
+// The type of the numbers that a kernel of PyTorch adds or multiplies: the first one of the functor
+// or of the reduction, as 16-bit numbers are multiplied in 32 ("BinaryFunctorIN3c108BFloat16ES4_S4_
+// NS0_15binary_internal10MulFunctorIfEE"). 'f' or 'd'; 0: another one, or no such kernel.
+char arithmetic_type(std::string_view kernel) {
+  constexpr std::array<std::string_view, 5> kParts = {"13BinaryFunctorI", "13AUnaryFunctorI",
+                                                      "13BUnaryFunctorI", "15CUDAFunctor_addI",
+                                                      "8ReduceOpI"};
+  for (const std::string_view part : kParts) {
+    const size_t found = kernel.find(part);
+    const size_t type = found + part.size();
+    if (found == kernel.npos || type >= kernel.size()) continue;
+    return kernel[type] == 'f' || kernel[type] == 'd' ? kernel[type] : 0;
+  }
+  return 0;
+}
+
+struct ArithmeticTypes {
+  bool float32 = false;
+  bool float64 = false;
+};
+
+ArithmeticTypes arithmetic_types(const Dictionary& names) {
+  ArithmeticTypes types;
+  for (uint32_t id = 1; id < names.string_count(); ++id) {
+    const char type = arithmetic_type(names.string(id));
+    types.float32 |= type == 'f';
+    types.float64 |= type == 'd';
+  }
+  return types;
+}
+
 // Fused and capturable optimizers count steps on the device in 32 bits, whatever the weights have:
 // BinaryOpScalarFunctor<float, …> with std::plus.
 bool counts_steps(std::string_view kernel) {
@@ -37,7 +68,17 @@ bool computes_in_float64(const Dictionary& names) {
       return false;
     }
   }
-  return found;
+  if (found) return true;
+  const ArithmeticTypes types = arithmetic_types(names);
+  return types.float64 && !types.float32;
+}
+
+NumberWidth width_of_arithmetic(const Dictionary& names) {
+  for (uint32_t id = 1; id < names.string_count(); ++id) {
+    if (precision_of(names.string(id)) == Precision::kHalf) return NumberWidth::kUnknown;
+  }
+  const ArithmeticTypes types = arithmetic_types(names);
+  return types.float32 && !types.float64 ? NumberWidth::k32 : NumberWidth::kUnknown;
 }
 
 NumberWidth width_of_products(const ComputeTime& compute) {

@@ -384,8 +384,9 @@ class PlannedSizes {
 
 RecordedWidths recorded_widths(const RecordedProgram& program) {
   const ProcessModel& process = program.process();
-  return {width_of_products(process.compute), width_of_optimized(process.names),
-          program.autocasts()};
+  NumberWidth products = width_of_products(process.compute);
+  if (products == NumberWidth::kUnknown) products = width_of_arithmetic(process.names);
+  return {products, width_of_optimized(process.names), program.autocasts()};
 }
 
 bool adds_autocast(const RecordedProgram& program, const PlanChange& change) {

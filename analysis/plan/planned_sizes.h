@@ -20,7 +20,7 @@ std::vector<uint64_t> planned_sizes(const RecordedProgram& program, const SizeLa
 
 // What the kernels of a recording tell about its numbers.
 struct RecordedWidths {
-  NumberWidth products = NumberWidth::kUnknown;
+  NumberWidth products = NumberWidth::kUnknown;  // without any, of sums and products of numbers
   NumberWidth optimized = NumberWidth::kUnknown;
   bool autocasts = false;
 

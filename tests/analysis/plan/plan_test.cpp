@@ -349,6 +349,26 @@ TEST(Plan, ModelsInDoublePrecisionAreFittedIn32Bits) {
   EXPECT_EQ(cheapest->precision, PlanPrecision::kFull);
 }
 
+const std::string kElementwise = "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_";
+
+// Where no matrix product tells, what adds and multiplies numbers does.
+TEST(Plan, ArithmeticTellsTheWidthOfProgramsWithoutMatrixProducts) {
+  const auto half_of = [](uint64_t number_bytes, const std::vector<std::string>& kernels) {
+    TransformerShape shape;
+    shape.number_bytes = number_bytes;
+    for (const std::string& kernel : kernels) shape.kernels.push_back(kElementwise + kernel);
+    const TransformerRun recorded(shape);
+    PlanChange change;
+    change.precision = PlanPrecision::kHalf;
+    return planned(*planner_of(recorded.process()), change);
+  };
+  const std::string in_32 = "13BinaryFunctorIfffNS0_15binary_internal10MulFunctorIfEEEE";
+  const std::string in_64 = "15CUDAFunctor_addIdEESt5arrayIPcLm3EE";
+  EXPECT_TRUE(says(half_of(4, {in_32}), "taken to have 32 bits"));
+  EXPECT_TRUE(says(half_of(8, {in_64}), "64 bits"));
+  EXPECT_TRUE(says(half_of(4, {in_32, in_64}), "Nothing in the recording tells"));
+}
+
 const char* const kProduct16 = "nvjet_sm90_tst_96x128_64x7_1x2_h_bz_TNN";
 const char* const kProduct32 = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3";
 const std::string kApply = "_ZN2at6native12_GLOBAL__N_125multi_tensor_apply_kernelI";
