@@ -116,7 +116,7 @@ class PlannedSizes {
   }
 
   // Factorizations, solvers and eigenvalues have no implementation in 16 bits: they and what the
-  // program makes of their results outside of the model keep their width.
+  // program makes of their results outside of the model have 32 or more.
   bool is_of_linear_algebra(size_t row) const {
     return algebra_sizes_.contains(p_.bytes(row)) &&
            (p_.role(row) == StackRole::kUser || is_linear_algebra(p_.operation(row)));
@@ -141,7 +141,7 @@ class PlannedSizes {
 
   bool is_float(size_t row) const {
     constexpr uint64_t kLabelBytes = 8192;
-    if (is_data(row) || is_of_linear_algebra(row)) return false;
+    if (is_data(row)) return false;
     if (!integer_.empty() && integer_[row]) return false;
     if (p_.category(row) == Category::kInput) return !embeds_ && p_.bytes(row) > kLabelBytes;
     return p_.category(row) != Category::kWorkspace && p_.bytes(row) > 8;
@@ -150,6 +150,10 @@ class PlannedSizes {
   uint64_t in_precision(size_t row, uint64_t bytes, const SizeLaw& law, Estimate estimate) const {
     if (change_.precision == PlanPrecision::kRecorded || law.most != 0 || !is_float(row))
       return bytes;
+    if (is_of_linear_algebra(row)) {
+      const bool narrows = in_float64_ && change_.precision != PlanPrecision::kAutocast;
+      return narrows ? divided(bytes, 2) : bytes;
+    }
     const bool weights = is_of_weights(p_.category(row)) || in_optimizer(p_.role(row));
     if (in_float64_) {  // autocast leaves 64-bit numbers as they are
       return change_.precision == PlanPrecision::kHalf   ? divided(bytes, 4)
