@@ -936,7 +936,7 @@ TEST(Findings, NcclBuffersOfManyCommunicators) {
   };
   EXPECT_EQ(run(5).alarms(), (Ids{"nccl_overhead"}));
   EXPECT_EQ(run(5).finding("nccl_overhead").advice[0].saves_bytes, 4 * 360 * kMiB);
-  EXPECT_EQ(run(1).alarms(), Ids{});
+  EXPECT_TRUE(run(1).finding("nccl_overhead").id.empty()) << "what any job needs";
 }
 
 TEST(Findings, StrayContexts) {

@@ -61,10 +61,10 @@ void find_nccl_overhead(const Evidence& evidence, std::vector<Finding>& out) {
   constexpr uint64_t kMuch = uint64_t{1} << 30;
   for (const DeviceEvidence& d : evidence.devices) {
     const NcclBytes nccl = nccl_bytes(d);
-    if (nccl.peak == 0) continue;
-    const bool matters =
+    const bool much =
         nccl.peak >= kMuch || (d.total_bytes != 0 && nccl.peak >= d.total_bytes / 20);
-    Finding f = d.finding("nccl_overhead", matters ? kWarning : kInfo,
+    if (nccl.peak == 0 || !much) continue;
+    Finding f = d.finding("nccl_overhead", kWarning,
                           fmt::format("NCCL buffers take {} of the card", size_text(nccl.peak)));
     f.evidence = {{"nccl_bytes", nccl.peak}, {"communicators", nccl.communicators}};
     if (nccl.communicators > 1) {
