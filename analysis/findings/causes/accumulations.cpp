@@ -20,6 +20,10 @@ constexpr uint64_t kSmallest = 16;
 
 // The state of a recurrence is at least this part of what a step keeps.
 constexpr uint64_t kOfState = 100;
+constexpr uint64_t kHardlyAny = 10;
+
+// Of functions, this part of a usual block: many rounds of a recurrence may come before a loss.
+constexpr uint64_t kOfBlock = 4;
 
 bool names_loss(const Dictionary& names, const Frame& frame) {
   const std::string_view function = names.string(frame.function);
@@ -38,17 +42,19 @@ class Search {
       if (all_.seeded(i) || !is_of_pass(d_.roles->of(all_.stack(i)))) continue;
       births_.push_back(i);
     }
+    of_functions_ = is_kept_by_functions();
   }
 
   Accumulation run() {
     Accumulation best;
     for (const uint32_t stack : losses_at_the_end()) {
-      Accumulation a{split_at(stack), stack};
+      Accumulation a{split_at(stack), stack, of_functions_};
       if (better(a, best) && are_passes(a.passes) && go_backward_in_order(a.passes)) {
         best = std::move(a);
       }
     }
-    if (best.passes.empty()) best = with_losses_of_several_lines();
+    // Functions compute many scalars that are no losses.
+    if (best.passes.empty() && !of_functions_) best = with_losses_of_several_lines();
     return are_independent(best.passes) ? best : Accumulation{};
   }
 
@@ -61,7 +67,7 @@ class Search {
     }
     Accumulation best;
     for (const uint32_t stack : stacks) {
-      Accumulation a{split_at(stack), stack};
+      Accumulation a{split_at(stack), stack, of_functions_};
       const bool are_fed =
           std::all_of(a.passes.begin(), a.passes.end(), [](const ForwardPass& p) { return p.fed; });
       if ((are_fed || !fed) && better(a, best) && are_passes(a.passes)) best = std::move(a);
@@ -86,8 +92,24 @@ class Search {
     return backward_.consumes(a) || (backward_.end == kNever && a.release >= backward_.first);
   }
   bool is_scalar(size_t i) const { return is_scalar_size(all_.asked_bytes(i)); }
+  // Of functions, only what is kept tells where a pass begins: a sum has buffers of its own.
   bool is_layer(size_t i) const {
-    return d_.roles->of(all_.stack(i)) == StackRole::kForward && !is_scalar(i);
+    if (is_scalar(i)) return false;
+    const StackRole role = d_.roles->of(all_.stack(i));
+    return role == StackRole::kForward ||
+           (of_functions_ && role == StackRole::kUser && waits(all_[i]));
+  }
+  // Whether what waits was computed outside modules, and not loaded.
+  bool is_kept_by_functions() const {
+    uint64_t of_modules = 0;
+    uint64_t of_functions = 0;
+    for (const size_t i : births_) {
+      if (!waits(all_[i]) || d_.categories.of[i] == Category::kInput) continue;
+      const StackRole role = d_.roles->of(all_.stack(i));
+      if (role == StackRole::kForward) of_modules += all_.block_bytes(i);
+      if (role == StackRole::kUser) of_functions += all_.block_bytes(i);
+    }
+    return of_functions > kHardlyAny * of_modules;
   }
 
   // Stacks of the scalars after the last layer: the loss, and sums of losses.
@@ -205,6 +227,11 @@ class Search {
     return passes.front().mean_release > passes.back().mean_release;
   }
 
+  uint64_t least_state(const ForwardPass& p) const {
+    const uint64_t of_pass = p.bytes / kOfState;
+    return of_functions_ ? std::min(of_pass, p.bytes / p.kept.size() / kOfBlock) : of_pass;
+  }
+
   // The steps of a recurrence depend on one another: when the backward pass has come to one of
   // them, it still holds the gradient of the state that the step passed on. Where a step adds to
   // the state, the gradient may be in one block from the last step to the first.
@@ -223,7 +250,7 @@ class Search {
       bool passes_on = false;
       for (size_t i = rows.begin; i < rows.end; ++i) {
         passes_on = passes_on || (all_.release(i) > when && all_.release(i) <= backward_.last &&
-                                  all_.block_bytes(i) > passes[k].bytes / kOfState);
+                                  all_.block_bytes(i) > least_state(passes[k]));
       }
       dependent += static_cast<size_t>(passes_on);
     }
@@ -234,6 +261,7 @@ class Search {
   const AllocationColumns& all_;
   const BackwardPass& backward_;
   std::vector<size_t> births_;
+  bool of_functions_ = false;
 };
 
 // Whether a backward pass frees hardly anything of the forward pass before it, as one that creates

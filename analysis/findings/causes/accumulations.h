@@ -23,7 +23,8 @@ struct ForwardPass {
 // Those that one backward pass frees.
 struct Accumulation {
   std::vector<ForwardPass> passes;
-  uint32_t stack = 0;  // of the line that computes or adds the losses
+  uint32_t stack = 0;         // of the line that computes or adds the losses
+  bool of_functions = false;  // of the program, which calls hardly any module in them
 };
 
 // Of two forward passes or more; empty otherwise, as in most programs.

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 
 #include "analysis/findings/causes/accumulations.h"
 #include "analysis/findings/rules.h"
 #include "analysis/history/rehearsal.h"
+#include "analysis/names/stack_lines.h"
 #include "analysis/passes/backward_passes.h"
 #include "analysis/wording.h"
 
@@ -46,7 +48,9 @@ uint64_t activation_bytes(const DeviceEvidence& d, const Accumulation& found) {
   uint64_t bytes = 0;
   for (const ForwardPass& p : found.passes) {
     for (const size_t i : p.kept) {
-      if (d.roles->of(all.stack(i)) != StackRole::kUser) bytes += all.block_bytes(i);
+      const bool input = found.of_functions ? d.categories.of[i] == Category::kInput
+                                            : d.roles->of(all.stack(i)) == StackRole::kUser;
+      if (!input) bytes += all.block_bytes(i);
     }
   }
   return bytes;
@@ -126,6 +130,33 @@ Waiting waiting_graphs(const DeviceEvidence& d) {
   return w;
 }
 
+// Parts of a computation are known by their lines alone.
+const char* severity_of(const DeviceEvidence& d, const Waiting& w) {
+  if (w.failed) return kError;
+  return w.most.of_functions && !d.is_tight() ? kInfo : kWarning;
+}
+
+std::string summary_of(const DeviceEvidence& d, const Waiting& w) {
+  const std::string passes = grouped(w.most.passes.size());
+  const std::string bytes = size_text(w.bytes);
+  if (!d.categories.has_backward) {
+    return fmt::format(
+        "{} forward passes, each with a loss, keep {} of activations, and no backward pass came "
+        "before memory ran out",
+        passes, bytes);
+  }
+  if (w.most.of_functions) {
+    return fmt::format(
+        "{} parts of the same operations keep {} until one backward pass over the "
+        "sum of their results",
+        passes, bytes);
+  }
+  return fmt::format(
+      "{} forward passes keep {} of activations until one backward pass over the sum of their "
+      "losses",
+      passes, bytes);
+}
+
 }  // namespace
 
 void find_accumulated_graphs(const Evidence& evidence, std::vector<Finding>& out) {
@@ -134,15 +165,7 @@ void find_accumulated_graphs(const Evidence& evidence, std::vector<Finding>& out
     const Waiting w = waiting_graphs(d);
     if (w.saved_bytes == 0 || w.saved_bytes < d.peak_bytes() / 20) continue;
     const size_t passes = w.most.passes.size();
-    Finding f = d.finding(
-        "accumulated_graphs", w.failed ? kError : kWarning,
-        d.categories.has_backward
-            ? fmt::format("{} forward passes keep {} of activations until one backward pass over "
-                          "the sum of their losses",
-                          grouped(passes), size_text(w.bytes))
-            : fmt::format("{} forward passes, each with a loss, keep {} of activations, and no "
-                          "backward pass came before memory ran out",
-                          grouped(passes), size_text(w.bytes)));
+    Finding f = d.finding("accumulated_graphs", severity_of(d, w), summary_of(d, w));
     f.evidence = {{"forward_passes", passes},
                   {"activation_bytes", w.bytes},
                   {"allocated_peak_bytes", d.peak_bytes()}};
@@ -150,9 +173,12 @@ void find_accumulated_graphs(const Evidence& evidence, std::vector<Finding>& out
     f.advice.push_back(
         {"backward_per_pass",
          fmt::format(
-             "call backward() on each loss as soon as it is computed: the gradients add up "
-             "to the same, and the activations of one pass at a time are alive: saves about {}{}",
-             size_text(w.saved_bytes),
+             "call backward() on {}: the gradients add up to the same, and the activations of one "
+             "{} at a time are alive: saves about {}{}",
+             w.most.of_functions
+                 ? fmt::format("the result of each part before {} adds it up", place_of(f.frames))
+                 : "each loss as soon as it is computed",
+             w.most.of_functions ? "part" : "pass", size_text(w.saved_bytes),
              d.categories.has_backward
                  ? ""
                  : ". If these passes are not for training, run them under torch.no_grad()"),
