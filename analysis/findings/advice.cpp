@@ -13,6 +13,7 @@
 #include "analysis/names/stacks_with.h"
 #include "analysis/passes/batch_parts.h"
 #include "analysis/plan/checkpointing.h"
+#include "analysis/plan/laws/size_law.h"
 #include "analysis/plan/program/program.h"
 #include "analysis/wording.h"
 #include "proto/base/in_parallel.h"
@@ -159,24 +160,36 @@ std::string saving_text(const DeviceEvidence& d, uint64_t saved) {
                      d.ran_out() ? " of what was recorded" : "");
 }
 
-// By allocation: what tidemark plan takes to grow, which copies of weights do not.
-std::vector<bool> rows_that_grow(const DeviceEvidence& d) {
+// What half the batch leaves out of each allocation, as tidemark plan takes them to grow: nothing
+// of copies of weights, and three quarters of what has a row and a column for every sample.
+struct BatchHalves {
+  std::vector<double> shares;  // by row
+  bool of_pairs = false;       // of samples, too: halves of the batch compute something else
+};
+
+BatchHalves halves_of_batch(const DeviceEvidence& d) {
   const RecordedProgram program(*d.process, *d.model, *d.roles, d.steps, d.categories);
-  std::vector<bool> grow(program.rows(), false);
-  for (size_t i = 0; i < grow.size(); ++i) {
-    grow[i] = may_grow_with_batch(d, i) && !program.is_weight_copy(i);
+  const SizeLaws laws = infer_laws(program);
+  BatchHalves halves;
+  halves.shares.assign(program.rows(), 0);
+  for (size_t i = 0; i < halves.shares.size(); ++i) {
+    if (!may_grow_with_batch(d, i) || program.is_weight_copy(i)) continue;
+    const bool of_pairs = laws[i].batch > 1;
+    halves.of_pairs = halves.of_pairs || of_pairs;
+    halves.shares[i] = of_pairs ? 0.75 : 0.5;
   }
-  return grow;
+  return halves;
 }
 
-// Half of what grows with the batch and is alive when the last request fails.
-uint64_t half_at_failure(const DeviceEvidence& d, const std::vector<bool>& grows) {
+// What is left out of what is alive when the last request fails.
+uint64_t less_at_failure(const DeviceEvidence& d, const BatchHalves& halves) {
   const uint32_t failed = d.model->failures.back().event;
   uint64_t bytes = 0;
   for (size_t i = 0; i < d.model->allocations.size(); ++i) {
     const Allocation& a = d.model->allocations[i];
     if (a.birth > failed) break;
-    if (a.release > failed && grows[i]) bytes += a.block_bytes / 2;
+    if (a.release <= failed) continue;
+    bytes += static_cast<uint64_t>(halves.shares[i] * static_cast<double>(a.block_bytes));
   }
   return bytes;
 }
@@ -236,9 +249,9 @@ std::optional<Advice> halve_batch(const DeviceEvidence& d, bool one_backward) {
   if (!trains(d)) return std::nullopt;
   if (d.at_peak(Category::kActivation) + d.at_peak(Category::kInput) == 0) return std::nullopt;
   Rehearsal half(*d.model);
-  const std::vector<bool> grows = rows_that_grow(d);
-  for (size_t i = 0; i < grows.size(); ++i) {
-    if (grows[i]) half.leave_out(d.model->allocations[i], 0.5);
+  const BatchHalves halves = halves_of_batch(d);
+  for (size_t i = 0; i < halves.shares.size(); ++i) {
+    if (halves.shares[i] != 0) half.leave_out(d.model->allocations[i], halves.shares[i]);
   }
   const uint64_t saved = half.saved_bytes();
   if (saved == 0 || saved < d.peak_bytes() / 20) return std::nullopt;
@@ -249,14 +262,15 @@ std::optional<Advice> halve_batch(const DeviceEvidence& d, bool one_backward) {
   const bool parts =
       find_batch_parts(*d.process, *d.model, *d.roles, d.steps, d.categories, d.backward_passes)
           .decide_peak();
-  const std::string batch = parts ? ""
-                            : d.decisive_phase() != nullptr
-                                ? fmt::format(" of the {}", phase_text(d.decisive_phase()->kind))
-                            : one_backward
-                                ? " (with twice the accumulation steps only if backward() is "
-                                  "called on each loss)"
-                            : d.categories.has_backward ? " (with twice the accumulation steps)"
-                                                        : "";
+  const std::string batch =
+      parts ? ""
+      : d.decisive_phase() != nullptr
+          ? fmt::format(" of the {}", phase_text(d.decisive_phase()->kind))
+      : one_backward              ? " (with twice the accumulation steps only if backward() is "
+                                    "called on each loss)"
+      : halves.of_pairs           ? " (accumulating halves changes a loss over pairs of samples)"
+      : d.categories.has_backward ? " (with twice the accumulation steps)"
+                                  : "";
   const char* const subject = parts ? "what one pass gets (micro-batch, chunk)" : "the batch";
   const std::string_view sequence = has_sequence(d) ? " or the sequence length" : "";
   // The step that failed was given up: with half the batch it goes on, and may need more than was
@@ -265,7 +279,7 @@ std::optional<Advice> halve_batch(const DeviceEvidence& d, bool one_backward) {
     return Advice{"halve_batch",
                   fmt::format("halving {}{}{}: {} less is in use at the request that failed; "
                               "what the rest of its step needs was not recorded",
-                              subject, batch, sequence, size_text(half_at_failure(d, grows))),
+                              subject, batch, sequence, size_text(less_at_failure(d, halves))),
                   0};
   }
   return Advice{

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
@@ -28,18 +29,19 @@ class PairSearch {
  public:
   PairSearch(const RecordedProgram& program, SizeLaws& laws) : p_(program), laws_(laws) {}
 
-  void run() {
+  SamplePairs run() {
     survey();
-    if (inputs_.empty()) return;
+    if (inputs_.empty()) return {};
     for (size_t i = 0; i < p_.rows(); ++i) {
       if (is_own_result(i)) add_samples_of(i);
     }
-    for (size_t i = 0; i < p_.rows() && !pairs_.empty(); ++i) {
-      if (is_own_result(i)) add_features_of(p_.bytes(i));
+    for (size_t i = 0; i < p_.rows() && !samples_.empty(); ++i) {
+      if (is_own_result(i)) add_vectors_of(p_.bytes(i));
     }
     for (size_t i = 0; i < p_.rows() && !matrices_.empty(); ++i) {
       if (matrices_.contains(p_.bytes(i)) && grows(i)) set_law(laws_[i]);
     }
+    return std::move(matrices_);
   }
 
  private:
@@ -85,13 +87,12 @@ class PairSearch {
   void add_samples_of(size_t row) {
     constexpr size_t kEnough = 64;
     const uint64_t bytes = p_.bytes(row);
-    if (pairs_.size() >= kEnough || !seen_.insert(bytes).second) return;
+    if (samples_.size() >= kEnough || !seen_.insert(bytes).second) return;
     for (const uint64_t width : {4U, 2U, 8U}) {
       const auto samples = bytes % width == 0 ? whole_root(bytes / width) : std::nullopt;
       if (!samples || !are_samples(*samples, width) || !ends_pass(row)) continue;
-      const uint64_t pairs = *samples * *samples;
-      pairs_.insert(pairs);
-      for (const uint64_t one : {1U, 2U, 4U, 8U}) add(pairs * one);
+      for (const uint64_t one : {1U, 2U, 4U, 8U}) add(*samples * *samples * one, *samples);
+      samples_.insert(*samples);
       return;
     }
   }
@@ -103,14 +104,22 @@ class PairSearch {
     }
     return true;
   }
-  // Several numbers for each pair, before they are added up.
-  void add_features_of(uint64_t bytes) {
-    for (const uint64_t pairs : pairs_) {
-      if (bytes > pairs && bytes % (2 * pairs) == 0) add(bytes);
+  // Of a vector for each pair, before its numbers are added up.
+  void add_vectors_of(uint64_t bytes) {
+    constexpr uint64_t kLeastWidth = 16;  // bytes of the vector
+    if (matrices_.contains(bytes)) return;
+    for (const uint64_t samples : samples_) {
+      const uint64_t of_sample = bytes / samples;  // and all others
+      const bool divides = bytes % samples == 0 && of_sample % samples == 0;
+      if (!divides || of_sample / samples < kLeastWidth) continue;
+      if (!sizes_.contains(of_sample) || p_.is_parameter_size(of_sample)) continue;
+      for (const uint64_t part : {1U, 2U, 4U}) add(bytes / part, samples);  // other precisions
+      return;
     }
   }
-  void add(uint64_t bytes) {
-    if (!layer_sizes_.contains(bytes) && !p_.is_parameter_size(bytes)) matrices_.insert(bytes);
+  void add(uint64_t bytes, uint64_t samples) {
+    if (layer_sizes_.contains(bytes) || p_.is_parameter_size(bytes)) return;
+    matrices_.try_emplace(bytes, samples);
   }
   bool are_samples(uint64_t count, uint64_t width) const {
     if (count < kLeastSamples || !divides_inputs(count)) return false;
@@ -150,14 +159,14 @@ class PairSearch {
   std::unordered_set<uint64_t> layer_sizes_;  // of results of PyTorch's modules
   uint32_t first_module_ = 0;                 // stack
   std::unordered_set<uint64_t> seen_;         // of the program's own results
-  std::unordered_set<uint64_t> pairs_;        // numbers of pairs
-  std::unordered_set<uint64_t> matrices_;     // sizes
+  std::set<uint64_t> samples_;
+  SamplePairs matrices_;
 };
 
 }  // namespace
 
-void find_sample_pairs(const RecordedProgram& program, SizeLaws& laws) {
-  PairSearch(program, laws).run();
+SamplePairs find_sample_pairs(const RecordedProgram& program, SizeLaws& laws) {
+  return PairSearch(program, laws).run();
 }
 
 }  // namespace tidemark
