@@ -130,10 +130,6 @@ uint64_t count_layers(const DeviceEvidence& d,
 
 }  // namespace
 
-namespace {
-
-// Whether each line called a model at most once, and memory ran out in such a call: what it keeps
-// is of one forward pass, whether a backward pass would have followed or not.
 bool fails_in_first_call(const DeviceEvidence& d) {
   if (!d.ran_out() || d.roles->of(d.model->failures.back().stack) != StackRole::kForward) {
     return false;
@@ -149,6 +145,8 @@ bool fails_in_first_call(const DeviceEvidence& d) {
   }
   return !callers.empty();
 }
+
+namespace {
 
 bool trains(const DeviceEvidence& d) {
   return d.categories.has_backward || fails_in_first_call(d);
@@ -317,7 +315,18 @@ CheckpointSaving saving_by_stacks(const DeviceEvidence& d) {
     if (d.categories.of[i] != Category::kActivation || a.stack == boundary) continue;
     if (repeated.contains(a.stack)) recomputed.leave_out(a, others);
   }
-  return {layers, recomputed.saved_bytes()};
+  return {layers, recomputed.saved_bytes(), layers};
+}
+
+// A pass that was cut off may have more layers than those that ran.
+std::string layers_text(const CheckpointSaving& saving, bool cut_off) {
+  if (saving.layers < kLeastRepeats) return "each repeated layer";
+  const std::string all = fmt::format("each of the {} repeated layers", saving.layers);
+  if (!cut_off) return all;
+  if (saving.began < saving.layers) {
+    return fmt::format("{} (memory ran out in layer {})", all, saving.began);
+  }
+  return fmt::format("each repeated layer ({} had run)", saving.layers);
 }
 
 }  // namespace
@@ -325,20 +334,17 @@ CheckpointSaving saving_by_stacks(const DeviceEvidence& d) {
 std::optional<Advice> checkpoint_layers(const DeviceEvidence& d) {
   if (!trains(d) || d.decisive_phase() != nullptr) return std::nullopt;
   const std::optional<CheckpointSaving> planned = planned_saving(d);
-  const auto [layers, saved] = planned ? *planned : saving_by_stacks(d);
+  const CheckpointSaving saving = planned ? *planned : saving_by_stacks(d);
+  const uint64_t saved = saving.bytes;
   if (saved == 0 || saved < d.peak_bytes() / 20) return std::nullopt;
   const bool trained = d.categories.has_backward;
-  // A pass that was cut off has more layers than those that had run.
-  const bool cut_off =
-      d.ends_at_failure() && d.roles->of(d.model->failures.back().stack) == StackRole::kForward;
+  const bool cut_off = !trained && d.ends_at_failure() &&
+                       d.roles->of(d.model->failures.back().stack) == StackRole::kForward;
   return Advice{
       "checkpoint",
       fmt::format("{}torch.utils.checkpoint around {} saves {}, at the cost of about a "
                   "third more computation{}",
-                  trained ? "" : "if this is training, ",
-                  layers < kLeastRepeats ? "each repeated layer"
-                  : cut_off              ? fmt::format("each repeated layer ({} had run)", layers)
-                                         : fmt::format("each of the {} repeated layers", layers),
+                  trained ? "" : "if this is training, ", layers_text(saving, cut_off),
                   saving_text(d, saved),
                   trained ? "" : "; if it is not, torch.inference_mode() keeps none of this"),
       saved};

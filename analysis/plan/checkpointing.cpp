@@ -201,13 +201,16 @@ std::optional<CheckpointSaving> checkpoint_saving(const RecordedProgram& program
   RequestEdits edits(log);
   std::vector<uint64_t> sizes;
   for (size_t i = 0; i < program.rows(); ++i) sizes.push_back(program.bytes(i));
-  checkpoint_layers(program, log, places, layer_passes(program, layers, places), sizes, edits);
+  const std::vector<LayerPass> passes = layer_passes(program, layers, places);
+  checkpoint_layers(program, log, places, passes, sizes, edits);
+  std::set<uint32_t> began;
+  for (const LayerPass& pass : passes) began.insert(pass.layer);
   std::vector<Request> requests;
   std::vector<int64_t> times;
   std::move(edits).take(places, requests, times);
   const uint64_t before = peak_of(program.model(), log.requests);
   const uint64_t after = peak_of(program.model(), requests);
-  return CheckpointSaving{layers.paths().size(), before - std::min(before, after)};
+  return CheckpointSaving{layers.paths().size(), before - std::min(before, after), began.size()};
 }
 
 }  // namespace tidemark

@@ -21,6 +21,7 @@ bool checkpoint_layers(const RecordedProgram& program, const RequestLog& log,
 struct CheckpointSaving {
   uint64_t layers = 0;
   uint64_t bytes = 0;  // by which the allocated peak is lower
+  uint64_t began = 0;  // layers that ran, the last perhaps not to its end
 };
 
 // Of all repeated layers; none: there are none.

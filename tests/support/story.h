@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -46,17 +47,22 @@ class Story {
   uint32_t stack(const std::vector<std::string>& frames) {
     uint32_t id = 0;
     for (auto text = frames.rbegin(); text != frames.rend(); ++text) {
-      const size_t space = text->find(' ');
-      const size_t colon = text->rfind(':');
-      Frame f{};
-      f.function = names_.string(text->substr(0, space));
-      f.file = names_.string(text->substr(space + 1, colon - space - 1));
-      f.line = std::stoll(text->substr(colon + 1));
-      const bool native = text->find(".cpp:") != text->npos;
-      f.kind = native ? FrameKind::kNative : FrameKind::kPython;
-      id = names_.stack(id, names_.frame(f));
+      id = names_.stack(id, frame(*text));
     }
     return id;
+  }
+  // In the nn.Module of a path, as the recorder tells it.
+  uint32_t stack_in(const std::string& module, const std::vector<std::string>& frames) {
+    constexpr uint32_t kFirst = 4096;  // more than a story has others
+    const uint32_t parent = stack({frames.begin() + 1, frames.end()});
+    stack(frames);
+    const std::tuple key{parent, frame(frames.front()), nn_module(module)};
+    const auto [at, fresh] =
+        module_stacks_.try_emplace(key, kFirst + static_cast<uint32_t>(module_stacks_.size()));
+    if (fresh) {
+      writer_.append(Stack{at->second, std::get<0>(key), std::get<1>(key), std::get<2>(key)});
+    }
+    return at->second;
   }
   uint32_t user(int line) { return stack({"work train.py:" + std::to_string(line)}); }
   uint32_t forward(int line, const std::string& caller = "train train.py:10") {
@@ -378,6 +384,18 @@ class Story {
   static constexpr int64_t kStartNs = 1'700'000'000'000'000'000;
   using Holes = std::map<uint64_t, uint64_t>;
 
+  uint32_t frame(const std::string& text) {
+    const size_t space = text.find(' ');
+    const size_t colon = text.rfind(':');
+    Frame f{};
+    f.function = names_.string(text.substr(0, space));
+    f.file = names_.string(text.substr(space + 1, colon - space - 1));
+    f.line = std::stoll(text.substr(colon + 1));
+    const bool native = text.find(".cpp:") != text.npos;
+    f.kind = native ? FrameKind::kNative : FrameKind::kPython;
+    return names_.frame(f);
+  }
+
   uint32_t nn_module(const std::string& path) {
     if (modules_.empty()) writer_.append(NnModule{1, 0, names_.string("Model"), 1});
     const auto [at, fresh] = modules_.try_emplace(path, static_cast<uint32_t>(modules_.size() + 2));
@@ -417,6 +435,7 @@ class Story {
   std::map<std::pair<uint64_t, uint32_t>, Holes> holes_;  // of a stream and pool
   std::map<uint64_t, uint64_t> segments_;
   std::map<std::string, uint32_t> modules_;
+  std::map<std::tuple<uint32_t, uint32_t, uint32_t>, uint32_t> module_stacks_;
   std::map<uint64_t, std::pair<uint64_t, Holes*>> live_;
   uint64_t next_ = uint64_t{1} << 40;
   uint64_t handle_ = 0;

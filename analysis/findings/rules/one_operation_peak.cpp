@@ -18,6 +18,7 @@
 #include "analysis/findings/causes/carried_blocks.h"
 #include "analysis/findings/causes/failed_for_holes.h"
 #include "analysis/findings/causes/held_blocks.h"
+#include "analysis/findings/causes/layer_blocks.h"
 #include "analysis/findings/causes/unrelated_halves.h"
 #include "analysis/findings/causes/unusual_request.h"
 #include "analysis/findings/growth/kept_outputs.h"
@@ -25,6 +26,7 @@
 #include "analysis/history/rehearsal.h"
 #include "analysis/names/stack_lines.h"
 #include "analysis/passes/backward_passes.h"
+#include "analysis/plan/laws/sample_pairs.h"
 #include "analysis/wording.h"
 
 namespace tidemark {
@@ -49,6 +51,7 @@ struct Operation {
   uint64_t blocks = 0;
   uint64_t others_bytes = 0;  // of everything else but weights, gradients and states
   uint64_t next_bytes = 0;    // of the largest other block computed around the peak
+  uint64_t next_live = 0;     // of the largest other block of several layers at the peak
   size_t other_stacks = 0;    // of such blocks
   size_t near = 0;            // blocks of its shape computed around the peak
   size_t near_others = 0;     // and of other shapes
@@ -58,6 +61,8 @@ struct Operation {
   std::vector<uint32_t> stacks;
   size_t named = 0;                    // stacks outside the backward pass
   bool converted = false;              // one result, and the same in another precision
+  bool varies = false;                 // its blocks are of about one size
+  std::vector<size_t> rows;            // at the peak
   std::unordered_set<uint64_t> sizes;  // of its lines' results, wherever they ran
 
   bool has_size(uint64_t block_bytes) const {
@@ -66,7 +71,15 @@ struct Operation {
   }
 };
 
-enum class Remedy : uint8_t { kSplit, kSplitInLayer, kLoss, kAttention, kOneHot, kAutotuning };
+enum class Remedy : uint8_t {
+  kSplit,
+  kSplitInLayer,
+  kLoss,
+  kAttention,
+  kOneHot,
+  kAutotuning,
+  kShareMask,
+};
 
 // Where torch.compile and Triton try kernels, with copies of what these work on.
 bool is_of_autotuning(std::string_view file) {
@@ -135,6 +148,10 @@ std::string text_of(Remedy remedy, bool trains, bool of_output) {
              "matrix of attention scores";
     case Remedy::kOneHot:
       return "use the indices themselves (an embedding, gather) instead of a one-hot tensor";
+    case Remedy::kShareMask:
+      return "scaled_dot_product_attention is used already, and each layer makes a matrix for it, "
+             "such as a mask or a position bias: if it is the same for all of them, make it once "
+             "in each forward pass and pass it to the layers";
     case Remedy::kAutotuning:
       return "kernels are tried here once, with buffers of their own: keep what was found "
              "(TORCHINDUCTOR_CACHE_DIR on a disk that stays), or compile without max-autotune";
@@ -155,7 +172,15 @@ std::string subject_of(const Operation& o, Remedy remedy) {
   if (remedy == Remedy::kAutotuning) return fmt::format("autotuning of kernels {}s", verb);
   if (one) return fmt::format("one operation {}s", verb);
   if (o.named == 0) return fmt::format("operations of the backward pass {}", verb);
-  return fmt::format("{} operations with results of one shape {}", o.named, verb);
+  return fmt::format("{} operations with results of {} {}", o.named,
+                     o.varies ? "about one size" : "one shape", verb);
+}
+
+// A request that failed is not part of the recorded peak.
+std::string share_text(const Operation& o) {
+  const std::string percent = percent_text(o.bytes, o.all_bytes);
+  if (!o.failed) return percent + " of the peak";
+  return fmt::format("{} of the {} that would have been in use", percent, size_text(o.all_bytes));
 }
 
 std::string blocks_text(const Operation& o) {
@@ -200,11 +225,28 @@ std::string broadcast_text(const DeviceEvidence& d, const Operation& o) {
       side);
 }
 
+// What has a row and a column for every sample, where it is no broadcast by mistake.
+std::string pairs_text(const DeviceEvidence& d, const Operation& o) {
+  const RecordedProgram program(*d.process, *d.model, *d.roles, d.steps, d.categories);
+  SizeLaws laws = infer_laws(program);
+  const SamplePairs pairs = find_sample_pairs(program, laws);
+  for (const size_t i : o.rows) {
+    const auto pair = pairs.find(program.bytes(i));
+    if (pair == pairs.end()) continue;
+    return fmt::format(
+        "; its blocks have a row and a column for each of {} samples and grow with the square of "
+        "the batch",
+        grouped(pair->second));
+  }
+  return "";
+}
+
 class Search {
  public:
   explicit Search(const DeviceEvidence& d) : d_(d), carried_(d) {
     for (const uint32_t i : d.categories.kept_without_backward) kept_.insert(i);
     first_pass_ = begin_of_first_pass(d);
+    in_first_call_ = fails_in_first_call(d);
     if (const std::optional<KeptOutputs> outputs = outputs_kept(d)) {
       kept_.insert(outputs->collected.begin(), outputs->collected.end());
     }
@@ -227,7 +269,9 @@ class Search {
     if (role == StackRole::kUser && a.birth < first_pass_ && a.release == kNever) return false;
     if (is_added_to_gradient(a) || kept_.contains(i) || carried_.contains(i)) return false;
     const uint32_t lives = std::min(a.release, d_.model->event_count()) - a.birth;
-    if (d_.categories.has_backward ? outlives_step(a) : lives >= 3 * kBriefBirths) return false;
+    const bool stays = d_.categories.has_backward ? outlives_step(a)
+                                                  : !in_first_call_ && lives >= 3 * kBriefBirths;
+    if (stays) return false;
     return a.release != kNever || d_.ran_out();
   }
 
@@ -289,17 +333,28 @@ class Search {
     return next != kNever && a.release > next;
   }
 
+  // Also of half the precision. The allocator rounds sizes up.
+  static bool is_exactly(uint64_t bytes, uint64_t largest) {
+    constexpr uint64_t kRounding = 512;
+    return largest - std::min(largest, bytes) <= kRounding ||
+           (largest >= 2 * bytes ? largest - 2 * bytes : 2 * bytes - largest) <= 2 * kRounding;
+  }
+
   void describe(const std::vector<size_t>& live, Operation& found) const {
     const AllocationColumns& all = d_.model->allocations;
     std::unordered_map<uint32_t, uint64_t> by_stack;
     uint64_t whole = 0;
     uint64_t half = 0;
+    std::vector<size_t> others;
     for (const size_t i : live) {
       const uint64_t bytes = all.block_bytes(i);
       if (!of_one_shape(bytes, found.largest_bytes)) {
         found.others_bytes += bytes;
+        others.push_back(i);
         continue;
       }
+      found.rows.push_back(i);
+      found.varies = found.varies || !is_exactly(bytes, found.largest_bytes);
       found.bytes += bytes;
       ++found.blocks;
       (3 * bytes > 2 * found.largest_bytes ? whole : half) += bytes;
@@ -308,11 +363,13 @@ class Search {
     if (failure_ != nullptr && of_one_shape(failure_->requested_bytes, found.largest_bytes)) {
       const uint64_t bytes = failure_->requested_bytes;
       found.failed = true;
+      found.varies = found.varies || !is_exactly(bytes, found.largest_bytes);
       found.bytes += bytes;
       ++found.blocks;
       (3 * bytes > 2 * found.largest_bytes ? whole : half) += bytes;
       by_stack[failure_->stack] += bytes;
     }
+    found.next_live = blocks_of_layers(d_, others).largest_bytes;
     found.converted = found.blocks == 2 && whole != 0 && half != 0;
     found.usual_bytes = whole >= half ? found.largest_bytes : found.largest_bytes / 2;
     // A line of the program says more than an operation of the backward pass.
@@ -391,6 +448,7 @@ class Search {
   const CarriedBlocks carried_;
   const FailedAllocation* failure_ = nullptr;  // the request that would have been the highest peak
   uint32_t first_pass_ = 0;                    // event
+  bool in_first_call_ = false;                 // of the model; nothing is left of an earlier one
   std::unordered_set<uint64_t> weights_;       // sizes of blocks
   std::unordered_set<size_t> kept_;            // rows of unused graphs and of lists of outputs
 };
@@ -512,6 +570,58 @@ bool waits_for_backward(const DeviceEvidence& d, const Operation& o, const Searc
   return d.ran_out() && !freed_before;
 }
 
+// Whether each layer makes a matrix of its own beside a fused kernel of attention, which has no
+// scores. What it works on is far smaller.
+bool is_mask(const DeviceEvidence& d, const Operation& o, const LayerBlocks& layers) {
+  if (o.bytes < kWorthSaying || o.bytes < o.all_bytes / 4) return false;
+  return layers.layers != 0 && layers.bytes >= kOutlier * o.next_live &&
+         has_fused_attention(d.process->names);
+}
+
+Remedy remedy_of(const DeviceEvidence& d, const Operation& o, const LayerBlocks& layers) {
+  const Remedy remedy = remedy_for(d.process->names, o);
+  if (remedy != Remedy::kAttention) return remedy;
+  if (is_mask(d, o, layers)) return Remedy::kShareMask;
+  return has_fused_attention(d.process->names) ? Remedy::kSplitInLayer : remedy;
+}
+
+// Whether a block is one that later layers make again, by the layer that makes the first.
+class LaterLayers {
+ public:
+  LaterLayers(const DeviceEvidence& d, const Operation& o, const LayerBlocks& layers)
+      : all_(d.model->allocations), knows_(d.process->names.nn_module_count() > 1) {
+    share_ = 1 - 1 / static_cast<double>(std::max<size_t>(layers.layers, 1));
+    for (const size_t i : o.rows) {
+      if (all_.stack(i) != layers.stack) continue;
+      first_ = all_.nn_module(i);
+      break;
+    }
+  }
+  // The part of it that goes if all use the block of the first.
+  double share_of(size_t row) const {
+    if (!knows_) return share_;
+    return all_.nn_module(row) == first_ ? 0 : 1;
+  }
+
+ private:
+  const AllocationColumns& all_;
+  const bool knows_;
+  double share_ = 0;
+  uint32_t first_ = 0;  // nn.Module
+};
+
+std::string summary_of(const DeviceEvidence& d, const Operation& o, Remedy remedy,
+                       const LayerBlocks& layers) {
+  std::string subject = subject_of(o, remedy);
+  if (remedy == Remedy::kShareMask) {
+    const bool one_more = o.failed && d.model->failures.back().stack == layers.stack;
+    subject = fmt::format("{} layers each make {} of their own at one line, which {}",
+                          layers.layers + (one_more ? 1 : 0), size_text(layers.bytes),
+                          o.failed ? "need" : "hold");
+  }
+  return fmt::format("{} {}: {}", subject, share_text(o), blocks_text(o));
+}
+
 }  // namespace
 
 void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out) {
@@ -520,8 +630,12 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
     const Search search(d);
     const Operation o = search.run();
     const std::optional<UnusualRequest> request = unusual_request(d);
-    const bool outlier = is_outlier(o, d) && !is_rebuilt(*d.model, o.stack);
-    const Remedy remedy = outlier ? remedy_for(d.process->names, o) : Remedy::kSplit;
+    const LayerBlocks layers = blocks_of_layers(d, o.rows);
+    const Remedy remedy = remedy_of(d, o, layers);
+    // What each layer computes is no single operation.
+    const bool of_layers = layers.are_most && !o.failed && remedy <= Remedy::kSplitInLayer;
+    const bool outlier = (remedy == Remedy::kShareMask || (is_outlier(o, d) && !of_layers)) &&
+                         !is_rebuilt(*d.model, o.stack);
     const bool unusual = outlier && request && d.roles->caller_of(o.stack) == request->stack;
     if (!outlier || (unusual && remedy <= Remedy::kSplitInLayer && is_of_request(o, *request) &&
                      !failed_for_holes(d))) {
@@ -530,6 +644,7 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
     }
     const double share = remedy == Remedy::kLoss ? 1 - 1 / kChunks : 1;
     Rehearsal without(*d.model);
+    const LaterLayers later(d, o, layers);
     std::unordered_set<uint32_t> left_out;  // stacks
     const std::vector<bool> others = unrelated_halves(d.model->allocations, o.largest_bytes);
     for (size_t i = 0; i < d.model->allocations.size(); ++i) {
@@ -537,7 +652,7 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
       if (!search.is_computed(i)) continue;
       const Allocation a = d.model->allocations[i];
       if (remedy == Remedy::kLoss && !is_of_loss_alone(d, a)) continue;
-      without.leave_out(a, share);
+      without.leave_out(a, remedy == Remedy::kShareMask ? later.share_of(i) : share);
       left_out.insert(a.stack);
     }
     const uint64_t saved = std::min(without.saved_bytes(), o.bytes);
@@ -546,17 +661,17 @@ void find_one_operation_peak(const Evidence& evidence, std::vector<Finding>& out
     const bool of_output = remedy == Remedy::kSplit && o.converted && !d.categories.has_backward;
     std::string text = text_of(remedy, waits_for_backward(d, o, search), of_output);
     if (remedy == Remedy::kSplit || remedy == Remedy::kSplitInLayer) {
-      text += together_text(d, left_out) + broadcast_text(d, o);
+      const std::string broadcast = broadcast_text(d, o);
+      text += together_text(d, left_out) + (broadcast.empty() ? pairs_text(d, o) : broadcast);
     }
-    Finding f = d.finding("one_operation_peak", severity_of(d, o),
-                          fmt::format("{} {} of the peak: {}", subject_of(o, remedy),
-                                      percent_text(o.bytes, o.all_bytes), blocks_text(o)));
+    Finding f =
+        d.finding("one_operation_peak", severity_of(d, o), summary_of(d, o, remedy, layers));
     f.evidence = {{"bytes", o.bytes},
                   {"blocks", o.blocks},
                   {"largest_block_bytes", o.largest_bytes},
                   {"next_block_bytes", o.next_bytes},
                   {"allocated_peak_bytes", d.peak_bytes()}};
-    f.frames = d.process->names.stack_text(o.stack);
+    f.frames = d.process->names.stack_text(remedy == Remedy::kShareMask ? layers.stack : o.stack);
     // What the failed request itself would have held is not part of the recorded peak.
     f.advice.push_back({"split_operation",
                         saved == 0

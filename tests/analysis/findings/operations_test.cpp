@@ -5,6 +5,8 @@
 #include <array>
 
 #include "analysis/names/stack_lines.h"
+#include "tests/support/finding_parts.h"
+#include "tests/support/step_story.h"
 #include "tests/support/story.h"
 
 namespace tidemark {
@@ -702,6 +704,104 @@ TEST(Operations, LogitsOfAllPositionsOfEveryPrompt) {
   const std::string in_layer = scores.finding("one_operation_peak").advice[0].detail;
   EXPECT_EQ(in_layer.find("attention"), std::string::npos) << in_layer;
   EXPECT_EQ(in_layer.find("positions"), std::string::npos) << in_layer;
+}
+
+// Layers of one class with three large tensors each: messages along the edges of a graph. `layers`:
+// how many; each line of a single one makes as many blocks. `modules`: the nn.Modules are known.
+Trace messages(int layers, bool modules) {
+  return Trace([=](Story& s, uint32_t) {
+    for (int i = 0; i < 6; ++i) s.alloc(2 * kMiB, s.setup());
+    for (int step = 0; step < 6; ++step) {
+      Blocks kept;
+      const auto add = [&](uint64_t bytes, int line, int layer) {
+        const Frames frames = {"forward model.py:" + std::to_string(line),
+                               "_call_impl " + kTorch + "nn/modules/module.py:1",
+                               "train train.py:10"};
+        const std::string module = "rounds." + std::to_string(layer % layers);
+        kept.push_back(s.alloc(bytes, modules ? s.stack_in(module, frames) : s.stack(frames)));
+      };
+      for (int layer = 0; layer < 5; ++layer) {
+        for (const int line : {11, 12, 13}) {
+          if (layers == 1) kept.push_back(s.alloc(8, s.user(20)));
+          add(48 * kMiB, layers == 1 ? 11 : line, layer);
+        }
+        for (const int line : {14, 15, 16, 17, 18}) add(4 * kMiB, line, layer);
+      }
+      Blocks gradients;
+      for (; !kept.empty(); kept.pop_back()) {
+        gradients.push_back(s.alloc(kMiB / 4, s.node("MmBackward0")));
+        s.free(kept.back());
+      }
+      s.optimizer_mark();
+      s.free(s.alloc(kMiB, s.optimizer("_single_tensor_sgd")));
+      for (const uint64_t gradient : gradients) s.free(gradient);
+    }
+  });
+}
+
+TEST(Operations, WhatEachLayerComputesIsNoOperation) {
+  for (const bool modules : {true, false}) {
+    EXPECT_TRUE(messages(5, modules).finding("one_operation_peak").id.empty()) << modules;
+  }
+  EXPECT_FALSE(messages(1, true).finding("one_operation_peak").id.empty()) << "one line, one layer";
+}
+
+// Differences of all rows of two batches, of 64 numbers each, beside the distances.
+Trace distances(bool fails) {
+  return Trace::on_card(fails ? 320 * kMiB : uint64_t{16} << 30, [=](Story& s, uint32_t) {
+    constexpr uint64_t kSamples = 512;
+    constexpr uint64_t kDifferences = kSamples * kSamples * 64 * 4;
+    for (int i = 0; i < 4; ++i) s.alloc(3 * kMiB, s.setup());
+    const auto own = [&](int line) {
+      return s.stack({"forward matcher.py:" + std::to_string(line),
+                      "_call_impl torch/nn/modules/module.py:1", "train train.py:10"});
+    };
+    for (int step = 0; step < 7; ++step) {
+      const uint64_t input = s.alloc(kSamples * 768 * 4, s.user(8));
+      Blocks kept;
+      for (const int line : {1, 2, 3, 4}) {
+        for (int tower = 0; tower < 2; ++tower) {
+          kept.push_back(s.alloc(2 * kMiB + 4096, s.forward(line)));
+        }
+      }
+      kept.push_back(s.alloc(kSamples * 64 * 4, s.forward(5)));
+      kept.push_back(s.alloc(kDifferences, own(46)));
+      s.free(s.alloc(kDifferences, own(47)));
+      kept.push_back(s.alloc(kSamples * kSamples * 4, own(48)));
+      kept.push_back(s.alloc(kSamples * 4, s.user(30)));
+      Blocks passed;
+      for (int k = 0; k < 3; ++k) passed.push_back(s.alloc(kDifferences, s.node("PowBackward0")));
+      if (fails && step == 6) return s.run_out(kDifferences, 0, s.node("PowBackward0"));
+      for (const uint64_t block : passed) s.free(block);
+      Blocks gradients;
+      for (; !kept.empty(); kept.pop_back()) {
+        gradients.push_back(s.alloc(3 * kMiB, s.node("MmBackward0")));
+        s.free(kept.back());
+        if (gradients.size() > 4) s.free(gradients.back());
+        if (gradients.size() > 4) gradients.pop_back();
+      }
+      s.optimizer_mark();
+      s.free(s.alloc(kMiB, s.optimizer("_single_tensor_sgd")));
+      for (const uint64_t gradient : gradients) s.free(gradient);
+      s.free(input);
+    }
+  });
+}
+
+TEST(Operations, VectorsOfAllPairsGrowWithTheSquareOfTheBatch) {
+  const Finding f = distances(false).finding("one_operation_peak");
+  ASSERT_FALSE(f.advice.empty());
+  EXPECT_NE(f.advice[0].detail.find("a row and a column for each of 512 samples"),
+            std::string::npos)
+      << f.advice[0].detail;
+  const Trace failed = distances(true);
+  const Finding capacity = failed.finding("capacity");
+  const Advice* const half = advice_of(capacity, "halve_batch");
+  ASSERT_NE(half, nullptr);
+  EXPECT_EQ(half->detail.find("twice the accumulation"), std::string::npos) << half->detail;
+  EXPECT_NE(half->detail.find("changes a loss over pairs"), std::string::npos) << half->detail;
+  const uint64_t peak = framework(failed).allocated_peak.bytes;
+  EXPECT_GT(half->saves_bytes, peak / 100 * 65) << "three quarters of the differences";
 }
 
 }  // namespace
