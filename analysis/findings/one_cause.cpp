@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "analysis/wording.h"
 
@@ -31,13 +32,20 @@ bool is_explained(const Finding& f, const FindingsByDevice& all) {
   });
 }
 
-// The finding that alone, in a replay of its change, makes the run fit.
+// Whether its advice lowers something else than what PyTorch needs in this process.
+bool is_about_others(const Finding& f) {
+  return f.id == "other_process" || f.id == "stray_context" || f.id == "pinned_growth" ||
+         f.id == "rank_imbalance" || f.id == "device_imbalance";
+}
+
+// The finding that alone, in a replay of its change, makes the run fit. What lowers the allocated
+// peak lowers the reserved one about as much.
 const Finding* enough_to_fit(const Finding& capacity, const FindingsByDevice& all) {
   const uint64_t reserved = *evidence_of(capacity, "reserved_bytes");
   const uint64_t limit = *evidence_of(capacity, "limit_bytes");
   const Finding* best = nullptr;
   for (const Finding* const f : all.beside(capacity)) {
-    if (!lowers_reserved_only(*f)) continue;
+    if (costs_computation(*f) || is_about_others(*f)) continue;
     const uint64_t saved = most_saved(*f);
     if (saved > reserved || reserved - saved > limit) continue;
     if (best == nullptr || saved > most_saved(*best)) best = f;
@@ -48,12 +56,19 @@ const Finding* enough_to_fit(const Finding& capacity, const FindingsByDevice& al
 void say_what_is_enough(Finding& capacity, const Finding& other) {
   const uint64_t saved = most_saved(other);
   const uint64_t reserved = *evidence_of(capacity, "reserved_bytes") - saved;
-  std::erase_if(capacity.advice, [](const Advice& a) { return a.action == "look_at_largest"; });
+  // What costs something is not needed where less is allocated.
+  const bool less = !lowers_reserved_only(other);
+  std::erase_if(capacity.advice, [less](const Advice& a) {
+    const bool costs =
+        a.action == "halve_batch" || a.action == "checkpoint" || a.action == "mixed_precision";
+    return a.action == "look_at_largest" || (less && costs);
+  });
   capacity.advice.insert(
       capacity.advice.begin(),
       {"see_" + other.id,
-       fmt::format("the advice of {} alone is enough: {} would be reserved of {}", other.id,
-                   size_text(reserved), size_text(*evidence_of(capacity, "limit_bytes"))),
+       fmt::format("the advice of {} alone is enough: {}{} would be reserved of {}", other.id,
+                   less ? "about " : "", size_text(reserved),
+                   size_text(*evidence_of(capacity, "limit_bytes"))),
        saved});
 }
 
@@ -71,6 +86,10 @@ bool lowers_reserved_only(const Finding& f) {
          f.id == "graph_private_pool";
 }
 
+bool costs_computation(const Finding& f) {
+  return f.id == "capacity" || f.id == "activation_peak" || f.id == "optimizer_state_spike";
+}
+
 void keep_one_of_each_cause(std::vector<Finding>& findings) {
   std::vector<bool> repeats;
   const FindingsByDevice before(findings);
@@ -78,11 +97,19 @@ void keep_one_of_each_cause(std::vector<Finding>& findings) {
   size_t next = 0;
   std::erase_if(findings, [&](const Finding&) { return repeats[next++]; });
   const FindingsByDevice left(findings);
+  std::set<FindingsByDevice::Device> fitting;
   for (Finding& f : findings) {
     if (f.id != "capacity" || f.severity == kError) continue;
     if (!evidence_of(f, "reserved_bytes") || !evidence_of(f, "limit_bytes")) continue;
-    if (const Finding* const other = enough_to_fit(f, left)) say_what_is_enough(f, *other);
+    const Finding* const other = enough_to_fit(f, left);
+    if (other == nullptr) continue;
+    say_what_is_enough(f, *other);
+    if (!lowers_reserved_only(*other)) fitting.insert(FindingsByDevice::device_of(f));
   }
+  // Memory is not scarce then.
+  std::erase_if(findings, [&](const Finding& f) {
+    return f.id == "activation_peak" && fitting.contains(FindingsByDevice::device_of(f));
+  });
 }
 
 }  // namespace tidemark

@@ -37,8 +37,12 @@ std::optional<uint64_t> evidence_of(const Finding& f, std::string_view name);
 // Whether a finding's advice only lowers what is reserved, not what is allocated.
 bool lowers_reserved_only(const Finding& f);
 
+// Whether what it advises costs time, or other results: a smaller batch, layers computed twice.
+bool costs_computation(const Finding& f);
+
 // Leaves out holes and varying sizes where pools of graphs or streams explain most of what they
-// cost, and says in `capacity` of a smaller card which other finding is enough to fit it.
+// cost, and says in `capacity` of a smaller card which other finding is enough to fit it: its own
+// advice that costs something is left out then, and `activation_peak` as well.
 void keep_one_of_each_cause(std::vector<Finding>& findings);
 
 }  // namespace tidemark

@@ -103,7 +103,8 @@ class OrderOnCard {
       const uint64_t excess = *allocated - std::min(*allocated, *limit);
       const auto& beside = all.beside(f);
       const bool enough = std::any_of(beside.begin(), beside.end(), [&](const Finding* other) {
-        return !is_costly(*other) && !lowers_reserved_only(*other) && best_saving(*other) >= excess;
+        return !costs_computation(*other) && !lowers_reserved_only(*other) &&
+               best_saving(*other) >= excess;
       });
       packing_[FindingsByDevice::device_of(f)] = excess == 0 ? kFree : enough ? kPacking : kLast;
     }
@@ -112,16 +113,12 @@ class OrderOnCard {
   int operator()(const Finding& f) const {
     const auto packing = packing_.find(FindingsByDevice::device_of(f));
     if (packing == packing_.end() || f.severity != kWarning) return kFree;
-    if (is_costly(f)) return kCostly;
+    if (costs_computation(f)) return kCostly;
     return lowers_reserved_only(f) ? packing->second : kFree;
   }
 
  private:
   enum Order : uint8_t { kFree, kPacking, kCostly, kLast };
-  static bool is_costly(const Finding& f) {
-    return f.id == "capacity" || f.id == "activation_peak" || f.id == "optimizer_state_spike";
-  }
-
   std::map<FindingsByDevice::Device, Order> packing_;
 };
 

@@ -323,7 +323,7 @@ TEST(Findings, LayersToRecomputeAreThoseOfOneStep) {
     for (int i = 0; i < 10; ++i) t.step(1, true);
   });
   std::string text;
-  for (const Advice& a : kept.finding("activation_peak", kGiB).advice) {
+  for (const Advice& a : kept.finding("activation_peak", 720 * kMiB).advice) {
     if (a.action == "checkpoint") text = a.detail;
   }
   EXPECT_NE(text.find("each of the 6 repeated layers"), std::string::npos) << text;

@@ -85,7 +85,7 @@ using Ids = std::vector<std::string>;
 
 TEST(FindingOrder, OnASmallerCardWhatCostsNothingComesFirst) {
   EXPECT_EQ(sorted_ids({on_smaller_card(800, 1200, 1000, 700), finding("activation_peak", 0, 700),
-                        finding("unused_gradients", 0, 500), finding("fragmentation", 0, 100)}),
+                        finding("unused_gradients", 0, 150), finding("fragmentation", 0, 100)}),
             (Ids{"unused_gradients", "fragmentation", "capacity", "activation_peak"}));
   // Without one, the greatest saving is first.
   EXPECT_EQ(sorted_ids({finding("activation_peak", 0, 700), finding("unused_gradients", 0, 500)}),
@@ -133,6 +133,24 @@ TEST(FindingOrder, CapacityTellsWhichFindingIsEnough) {
   found = {on_smaller_card(800, 1200, 1000, 0), finding("stream_pools", 0, 100)};
   keep_one_of_each_cause(found);
   EXPECT_EQ(found[0].advice[0].action, "act") << "not enough";
+}
+
+TEST(FindingOrder, WhatLowersThePeakEnoughSparesASmallerStep) {
+  const auto run = [](const char* id, uint64_t saved) {
+    std::vector<Finding> found = {on_smaller_card(1100, 1200, 1000, 0), finding(id, 0, saved),
+                                  finding("activation_peak", 0, 300)};
+    found[0].advice = {{"halve_batch", "halve", 400}, {"checkpoint", "compute again", 300}};
+    keep_one_of_each_cause(found);
+    return found;
+  };
+  const std::vector<Finding> enough = run("creep", 300);
+  ASSERT_EQ(enough.size(), 2U) << "activation_peak repeats what is not needed";
+  ASSERT_EQ(enough[0].advice.size(), 1U);
+  EXPECT_EQ(enough[0].advice[0].action, "see_creep");
+  EXPECT_EQ(enough[0].advice[0].saves_bytes, 300U);
+  EXPECT_EQ(run("creep", 100)[0].advice[0].action, "halve_batch") << "not enough";
+  EXPECT_EQ(run("pinned_growth", 300)[0].advice[0].action, "halve_batch") << "host memory";
+  EXPECT_EQ(run("creep", 100).size(), 3U);
 }
 
 // Holes that a request did not fit into tell more than the limit around them.
