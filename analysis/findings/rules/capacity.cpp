@@ -2,10 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -19,7 +17,7 @@
 #include "analysis/findings/causes/left_graphs.h"
 #include "analysis/findings/causes/unusual_request.h"
 #include "analysis/findings/growth/growing_step.h"
-#include "analysis/findings/largest_stack.h"
+#include "analysis/findings/largest_line.h"
 #include "analysis/findings/rules.h"
 #include "analysis/insight/fragmentation.h"
 #include "analysis/names/stack_lines.h"
@@ -354,117 +352,6 @@ void add_what_else_is_known(const DeviceEvidence& d, Finding& f) {
   }
 }
 
-// Blocks of one line, however it was called, or all gradients.
-struct LargestLine {
-  uint64_t bytes = 0;
-  std::vector<std::string> frames;  // of most of its bytes; empty: most is older than the history
-  std::string place;                // empty: gradients
-  bool in_backward_pass = false;    // which has no line
-  bool in_optimizer = false;
-  bool waits_for_backward = false;   // most of it is activations
-  std::vector<std::string> as_much;  // other lines
-};
-
-// The line that holds most after an event.
-std::optional<LargestLine> largest_line(const DeviceEvidence& d, uint32_t event) {
-  using BytesByStack = std::unordered_map<uint32_t, uint64_t>;
-  BytesByStack by_stack;
-  BytesByStack activations;
-  BytesByStack gradients;
-  const AllocationColumns& all = d.model->allocations;
-  for (size_t i = 0; i < all.size() && all.birth(i) <= event; ++i) {
-    if (all.release(i) <= event) continue;
-    const bool gradient = d.categories.of[i] == Category::kGradient && all.stack(i) != 0;
-    (gradient ? gradients : by_stack)[all.stack(i)] += all.block_bytes(i);
-    if (d.categories.of[i] == Category::kActivation)
-      activations[all.stack(i)] += all.block_bytes(i);
-  }
-  const uint64_t unknown = by_stack[0];
-  if (2 * unknown > d.model->totals_after(event).allocated) {
-    if (d.model->seeded_blocks == 0) return std::nullopt;
-    LargestLine older;
-    older.bytes = unknown;
-    return older;
-  }
-  const Dictionary& names = d.process->names;
-  std::map<std::string, BytesByStack> by_place;
-  if (!gradients.empty()) by_place[""] = std::move(gradients);
-  for (const auto& [stack, bytes] : by_stack) {
-    if (stack != 0) by_place[place_of(names.stack_text(stack))][stack] = bytes;
-  }
-  LargestLine largest;
-  for (const auto& [place, stacks] : by_place) {
-    uint64_t bytes = 0;
-    uint64_t waiting = 0;
-    for (const auto& [stack, part] : stacks) {
-      bytes += part;
-      if (const auto a = activations.find(stack); a != activations.end()) waiting += a->second;
-    }
-    if (bytes < largest.bytes) continue;
-    const uint32_t stack = largest_stack(stacks);
-    if (bytes == largest.bytes && bytes != 0 && stack != 0) {
-      largest.as_much.push_back(place);
-      continue;
-    }
-    const bool backward = d.roles->of(stack) == StackRole::kBackward;
-    largest = {bytes,
-               names.stack_text(stack),
-               place,
-               backward && place.find(':') == place.npos,
-               in_optimizer(d.roles->of(stack)),
-               waiting > bytes / 2,
-               {}};
-  }
-  if (largest.frames.empty()) return std::nullopt;
-  return largest;
-}
-
-Advice look_at(const LargestLine& largest) {
-  if (largest.frames.empty()) {
-    return {"record_longer",
-            "most of what is in use is older than the recorded history: record from the start, or "
-            "with more entries (max_entries), to see what filled the memory",
-            0};
-  }
-  const std::string bytes = size_text(largest.bytes);
-  if (largest.place.empty()) {
-    return {"look_at_largest",
-            bytes +
-                " are gradients, more than any line holds, as much as the weights they are of: "
-                "train fewer (adapters), or share them out among several cards (FSDP, ZeRO)",
-            0};
-  }
-  if (largest.in_backward_pass) {
-    return {"look_at_largest",
-            fmt::format("{} are results of {} in the backward pass, more than any line holds",
-                        bytes, largest.place),
-            0};
-  }
-  if (largest.in_optimizer && largest.as_much.empty()) {
-    return {"look_at_largest",
-            fmt::format("{} are of the optimizer that steps at {}, more than any line holds: one "
-                        "with fewer or 8-bit states takes less",
-                        bytes, largest.place),
-            0};
-  }
-  std::string lines =
-      fmt::format("{} are of {}, more than of any other line", bytes, largest.place);
-  if (!largest.as_much.empty()) {
-    lines = fmt::format(
-        "{} are of {}, and as much of {}{}", bytes, largest.place, largest.as_much.front(),
-        largest.as_much.size() == 1 ? ""
-                                    : fmt::format(" and of {} more", largest.as_much.size() - 1));
-  }
-  if (largest.waits_for_backward) {
-    return {"look_at_largest",
-            lines +
-                ": activations, kept for the backward pass: recompute the layers that call it "
-                "there (torch.utils.checkpoint), or give a pass less of the batch",
-            0};
-  }
-  return {"look_at_largest", lines + ": make them smaller, or free them earlier", 0};
-}
-
 std::string_view without_others_text(const NeedOutsideTorch& outside) {
   return outside.leaves_others ? ", without the other processes of the recording" : "";
 }
@@ -501,7 +388,7 @@ void add_ways_to_fit(const DeviceEvidence& d, uint64_t left, uint64_t excess, Fi
                                   [&](const Advice& a) { return a.saves_bytes >= excess; });
   std::optional<LargestLine> largest = largest_line(d, peak);
   if (enough || !largest) return;
-  f.advice.insert(f.advice.begin(), look_at(*largest));
+  f.advice.insert(f.advice.begin(), look_at(d, *largest));
   if (!largest->frames.empty()) f.frames = std::move(largest->frames);
 }
 
@@ -596,7 +483,7 @@ void find_capacity(const Evidence& evidence, std::vector<Finding>& out) {
     const bool told = fails_in_optimizer(d) || totals.active > totals.allocated;
     if (f.advice.empty() && cause == Cause::kStep && !told) {
       if (const auto largest = largest_line(d, failure.event)) {
-        f.advice.push_back(look_at(*largest));
+        f.advice.push_back(look_at(d, *largest));
       }
     }
     out.push_back(std::move(f));
