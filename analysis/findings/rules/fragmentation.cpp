@@ -28,6 +28,12 @@ bool is_much(uint64_t lost, uint64_t reserved) {
   return lost >= kWorthSaying && lost >= reserved / 7;
 }
 
+// Whether a setting avoids as much as holes must take to count: no other note about them helps.
+bool has_remedy(const DeviceEvidence& d, size_t devices) {
+  const std::optional<Advice> settings = change_allocator(d, devices);
+  return settings && is_much(settings->saves_bytes, d.model->reserved_peak.bytes);
+}
+
 // Also where there is room: more is lost than used, and another setting avoids much of it.
 bool is_wasteful(const DeviceEvidence& d, const MemoryState& state, size_t devices) {
   constexpr uint64_t kVeryMuch = uint64_t{1} << 30;
@@ -384,6 +390,8 @@ void find_fragmentation(const Evidence& evidence, std::vector<Finding>& out) {
     if (severity == nullptr) continue;
     const bool stuck = holes_by_line(d, state).stuck_bytes >= d.model->reserved_peak.bytes / 5;
     if (d.has_room() && !stuck && !is_wasteful(d, state, evidence.devices.size())) continue;
+    const bool scarce = severity != std::string_view(kInfo);
+    if (!scarce && !stuck && !has_remedy(d, evidence.devices.size())) continue;
     Finding f = d.finding("fragmentation", severity, summary_of(d, state, worst.name));
     f.evidence = {{"cached_free_bytes", state.free_bytes()},
                   {"holes", state.holes.size()},

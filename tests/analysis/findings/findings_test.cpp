@@ -157,6 +157,23 @@ TEST(Findings, WhatIsReservedTwiceOverIsSaidAlsoWhereThereIsRoom) {
   EXPECT_TRUE(run(false).finding("fragmentation").id.empty());
 }
 
+// What a first part has left in the cache, which another stream cannot use.
+TEST(Findings, HolesThatNoSettingAvoidsAreNotNotedWhileMemoryIsNotScarce) {
+  const auto run = [](uint64_t stream, uint64_t card) {
+    return Trace::on_card(card, [stream](Story& s, uint32_t) {
+      std::vector<uint64_t> blocks;
+      for (int k = 0; k < 40; ++k) blocks.push_back(s.alloc(100 * kMiB, s.user(1)));
+      for (const uint64_t block : blocks) s.free(block);
+      s.on(stream, 0);
+      s.free(s.alloc(800 * kMiB, s.user(2)));
+    });
+  };
+  constexpr uint64_t kHalfFull = uint64_t{7} << 30;
+  EXPECT_EQ(run(0, kHalfFull).finding("fragmentation").severity, kInfo);
+  EXPECT_TRUE(run(7, kHalfFull).finding("fragmentation").id.empty());
+  EXPECT_EQ(run(7, uint64_t{5} << 30).finding("fragmentation").severity, kWarning) << "scarce";
+}
+
 // What the running step allocates is no long-lived block that could be allocated first.
 TEST(Findings, BlocksOfTheRunningStepAreNoPins) {
   const Trace trace([](Story& s, uint32_t) {
