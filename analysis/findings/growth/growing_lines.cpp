@@ -109,10 +109,34 @@ bool grow_within_each_other(const std::vector<Frames>& stacks) {
   return false;
 }
 
+// Whether a function that the program calls makes large blocks there without a backward pass, which
+// may be buffers of one call that a part outlives. What a constructor makes is its object's.
+bool is_from_function(const DeviceEvidence& d, uint32_t stack) {
+  constexpr uint64_t kLarge = uint64_t{16} << 20;
+  if (d.model == nullptr || d.categories.has_backward) return false;
+  if (d.roles->of(stack) != StackRole::kUser) return false;
+  const AllocationColumns& all = d.model->allocations;
+  uint64_t blocks = 0;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all.stack(i) != stack) continue;
+    ++blocks;
+    bytes += all.block_bytes(i);
+  }
+  if (blocks == 0 || bytes / blocks < kLarge) return false;
+  const Frames frames = d.process->names.stack_text(stack);
+  const std::string function = function_of(headline_of(frames));
+  const std::string name = function.substr(0, function.find(' '));
+  if (name == "<module>" || name == "main" || name.ends_with("__init__")) return false;
+  return !callers_of(frames, 1).empty();
+}
+
 }  // namespace
 
 std::string slice_text(const DeviceEvidence& d, uint32_t stack) {
-  if (d.roles == nullptr || d.roles->of(stack) != StackRole::kForward) return "";
+  if (d.roles == nullptr) return "";
+  const bool of_model = d.roles->of(stack) == StackRole::kForward;
+  if (!of_model && !is_from_function(d, stack)) return "";
   return "; if only a slice of it is kept, clone() the slice: a view keeps the whole tensor";
 }
 

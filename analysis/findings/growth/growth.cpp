@@ -450,12 +450,12 @@ std::string_view step_word(const DeviceEvidence& d) {
   return repeats && d.process->framework_on(d.device) == nullptr ? "repetition" : "step";
 }
 
-std::string full_text(const DeviceEvidence& d) {
+std::string full_text(const DeviceEvidence& d, bool endless) {
   const std::optional<uint64_t> left = steps_until_full(d);
   if (!left) return "";
   const uint64_t step = full_at_step(d);
   const std::string_view word = step_word(d);
-  return fmt::format("; at this rate {} {}",
+  return fmt::format("; {} {} {}", endless ? "at this rate" : "if it goes on like this,",
                      d.limit.source == LimitSource::kFraction ? "the memory fraction is used up"
                                                               : "the card is full",
                      step != 0 ? fmt::format("at about {} {}", word, grouped(step))

@@ -102,7 +102,7 @@ std::string time_until_full(const DeviceEvidence& d) {
   const double rate = d.run.bytes_per_ns();
   const double left = static_cast<double>(d.limit.bytes - std::min(high, d.limit.bytes)) / rate;
   if (left > kForeseeableNs) return {};
-  return fmt::format("; at this rate the card is full in about {}",
+  return fmt::format("; if it goes on like this, the card is full in about {}",
                      duration_text(static_cast<int64_t>(left)));
 }
 

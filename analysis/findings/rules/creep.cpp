@@ -67,12 +67,13 @@ Finding creep(const DeviceEvidence& d, std::string_view whose) {
   const auto per_step = static_cast<uint64_t>(d.steps.growth_bytes_per_step);
   const uint64_t full = full_at_step(d);
   const std::optional<FirstGrowth> first = first_growth(d);
+  const std::string until_full = full_text(d, false);
   std::string summary =
       step_word(d) == "step"
           ? fmt::format("memory{} grows by {}{}{}", whose, rate_text(d, " per step"),
-                        since_text(d, first), full_text(d))
+                        since_text(d, first), until_full)
           : fmt::format("memory{} grows by {} each time the program repeats its allocations{}",
-                        whose, size_text(per_step), full_text(d));
+                        whose, size_text(per_step), until_full);
   Finding f = d.finding("creep", d.ran_out() && grows(d) ? kError : kWarning, std::move(summary));
   f.evidence = {{"growth_bytes_per_step", per_step}, {"steps", d.steps.count()}};
   add_stairs(d, f);
@@ -119,7 +120,7 @@ Finding creep(const DeviceEvidence& d, std::string_view whose) {
                         size_text(elsewhere));
   }
   if (may_move) text += how_it_is_kept(d);
-  if (!d.categories.has_backward && !d.ran_out())
+  if (!d.ran_out() && (!d.categories.has_backward || !until_full.empty()))
     text += " (a cache that is still being filled looks the same)";
   f.advice.push_back({"release_growth", std::move(text), saved});
   return f;

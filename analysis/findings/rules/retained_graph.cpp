@@ -125,7 +125,7 @@ void find_retained_graph(const Evidence& evidence, std::vector<Finding>& out) {
     const std::optional<FirstGrowth> first = first_growth(d);
     std::string summary =
         fmt::format("activations of past steps stay alive: memory grows by {}{}{}",
-                    rate_text(d, " with every step"), since_text(d, first), full_text(d));
+                    rate_text(d, " with every step"), since_text(d, first), full_text(d, true));
     Finding f = d.finding("retained_graph", d.ran_out() ? kError : kWarning, std::move(summary));
     f.evidence = {{"growth_bytes_per_step", per_step},
                   {"steps", d.steps.count()},

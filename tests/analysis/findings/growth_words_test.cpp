@@ -76,6 +76,32 @@ TEST(GrowthWords, AViewKeepsTheWholeResult) {
   EXPECT_TRUE(has(text, "clone() the slice")) << text;
 }
 
+// A buffer of a call, of which a cache keeps a part. Small ones are kept as they are, and so is
+// what an object has.
+TEST(GrowthWords, AViewKeepsTheWholeBuffer) {
+  const std::string batch = "Engine.run_batch serve.py:118";
+  const auto kept = [](const std::string& line, uint64_t mib) {
+    const Trace trace([&](Story& s, uint32_t) {
+      for (int i = 0; i < 8; ++i) s.alloc(8 * kMiB, s.setup());
+      for (int i = 0; i < 120; ++i) {
+        const uint64_t buffer = s.alloc(mib * kMiB, s.stack({line, "main serve.py:179"}));
+        for (int layer = 0; layer < 8; ++layer) {
+          s.free(s.alloc(4 * kMiB, s.forward(layer, "run_batch serve.py:133")));
+        }
+        if (i % 4 != 0) s.free(buffer);
+        s.wait(1'000'000);
+      }
+    });
+    const Finding f = trace.finding("creep");
+    return f.advice.empty() ? std::string("none") : f.advice[0].detail;
+  };
+  EXPECT_TRUE(has(kept(batch, 64), "clone() the slice")) << kept(batch, 64);
+  EXPECT_FALSE(has(kept(batch, 8), "clone() the slice")) << kept(batch, 8);
+  const std::string session = kept("Session.__init__ serve.py:73", 64);
+  EXPECT_NE(session, "none");
+  EXPECT_FALSE(has(session, "clone() the slice")) << session;
+}
+
 TEST(GrowthWords, VariablesOfFunctionsThatRaised) {
   const std::vector<std::string> scores = {"score serve.py:89", "handle serve.py:97"};
   const std::string raised = served({kHidden, scores}, 5);
