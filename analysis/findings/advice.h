@@ -38,8 +38,8 @@ std::optional<uint64_t> saved_by_change(const DeviceEvidence& d, size_t devices,
                                         const RequestChange& change);
 // The same, only if the request that failed fits in the replay.
 std::optional<Advice> avoid_failure(const DeviceEvidence& d, size_t devices);
-// Whether each line called a model at most once, and memory ran out in such a call: what it keeps is
-// of one forward pass, whether a backward pass would have followed or not.
+// Whether each line called a model at most once, and memory ran out in such a call: what it keeps
+// is of one forward pass, whether a backward pass would have followed or not.
 bool fails_in_first_call(const DeviceEvidence& d);
 // Whether the last request failed inside the optimizer's step.
 bool fails_in_optimizer(const DeviceEvidence& d);

@@ -7,13 +7,6 @@
 
 namespace tidemark {
 
-bool of_one_shape(uint64_t bytes, uint64_t largest) {
-  const auto is_near = [&](uint64_t b) {
-    return b <= largest + largest / 32 && b >= largest - largest / 32;
-  };
-  return is_near(bytes) || is_near(2 * bytes);
-}
-
 CarriedBlocks::CarriedBlocks(const DeviceEvidence& d) {
   if (d.categories.has_backward) return;
   find_passes(d);

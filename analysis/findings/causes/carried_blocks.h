@@ -7,11 +7,9 @@
 #include <vector>
 
 #include "analysis/findings/evidence.h"
+#include "analysis/findings/one_shape.h"
 
 namespace tidemark {
-
-// One operation's results have one shape, in one precision or two. Blocks are rounded up.
-bool of_one_shape(uint64_t bytes, uint64_t largest);
 
 // Blocks that lines of the program make between two whole passes of the model and keep through the
 // next, several at a time: caches of its layers. A single one may be the last result, which is

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "analysis/findings/causes/carried_blocks.h"
+#include "analysis/findings/one_shape.h"
 
 namespace tidemark {
 

@@ -63,8 +63,8 @@ std::optional<Stairs> stairs_of(const DeviceEvidence& d, double most_rises = 0.5
 void add_stairs(const DeviceEvidence& d, Finding& f);
 // "15.0 MiB{per_step}", "300.0 MiB in every 20th step", "144.0 MiB in 41 of 257 steps".
 std::string rate_text(const DeviceEvidence& d, std::string_view per_step);
-// "; if it goes on like this, the card is full at about step 12", or "in about 12 more steps"; empty
-// if that is not foreseeable. `endless`: it will go on.
+// "; if it goes on like this, the card is full at about step 12", or "in about 12 more steps";
+// empty if that is not foreseeable. `endless`: it will go on.
 std::string full_text(const DeviceEvidence& d, bool endless);
 // "step"; "repetition" (of a series of allocations) in a program without PyTorch that marks none.
 std::string_view step_word(const DeviceEvidence& d);
