@@ -102,6 +102,23 @@ TEST(GrowthWords, AViewKeepsTheWholeBuffer) {
   EXPECT_FALSE(has(session, "clone() the slice")) << session;
 }
 
+// A bank of bounded length that is not yet full.
+TEST(GrowthWords, GrowthMayEnd) {
+  const Trace trace([](Story& s, uint32_t) {
+    Training t(s, {});
+    for (int i = 0; i < 30; ++i) {
+      t.step();
+      s.alloc(16 * kMiB, s.user(40));
+    }
+  });
+  const Finding f = trace.finding("creep");
+  EXPECT_TRUE(has(f.summary, "; if it goes on like this, the card is full at about step"))
+      << f.summary;
+  ASSERT_FALSE(f.advice.empty());
+  EXPECT_TRUE(has(f.advice[0].detail, "a cache that is still being filled looks the same"))
+      << f.advice[0].detail;
+}
+
 TEST(GrowthWords, VariablesOfFunctionsThatRaised) {
   const std::vector<std::string> scores = {"score serve.py:89", "handle serve.py:97"};
   const std::string raised = served({kHidden, scores}, 5);
