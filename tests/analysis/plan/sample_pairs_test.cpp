@@ -40,7 +40,10 @@ class Contrastive {
     const uint64_t labels =
         s_.alloc(8 * kSamples, s_.stack({"pair_loss loss.py:3", "train train.py:14"}));
     if (!masked_) {
-      if (features_ > 1) kept.push_back(s_.alloc(4 * kPairs * features_, loss));
+      if (features_ > 1) {
+        kept.push_back(s_.alloc(4 * kSamples * features_, s_.forward(8)));
+        kept.push_back(s_.alloc(4 * kPairs * features_, loss));
+      }
       kept.push_back(s_.alloc(4 * kPairs, loss));
       kept.push_back(s_.alloc(4 * kPairs, s_.stack({"cross_entropy torch/nn/functional.py:9",
                                                     "pair_loss loss.py:5", "train train.py:14"})));
