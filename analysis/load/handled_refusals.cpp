@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "analysis/columns/birth_rows.h"
+#include "analysis/names/program_places.h"
 
 namespace tidemark {
 
@@ -42,10 +43,40 @@ bool allocated_after(const ProcessModel& process, int64_t time_ns) {
   });
 }
 
+// The calls of operators that stacks belong to: C++ has other frames for a result than for each
+// workspace. A line of Python, or a node of autograd's graph.
+class Calls {
+ public:
+  explicit Calls(const Dictionary& names) : names_(names), places_(names) {}
+
+  bool same(uint32_t a, uint32_t b) const {
+    if (a == b) return true;
+    if (places_.of(a) != 0 || places_.of(b) != 0) return places_.of(a) == places_.of(b);
+    return node_of(a) != 0 && node_of(a) == node_of(b);
+  }
+
+ private:
+  uint32_t node_of(uint32_t stack) const {
+    constexpr int kMostFrames = 1000;  // a damaged trace may have a circle
+    for (int i = 0; stack != 0 && stack < names_.stack_count() && i < kMostFrames; ++i) {
+      const std::string_view function =
+          names_.string(names_.frame(names_.stack(stack).frame).function);
+      if (function.find("Backward") != function.npos && function.find("apply(") != function.npos) {
+        return stack;
+      }
+      stack = names_.stack(stack).parent;
+    }
+    return 0;
+  }
+
+  const Dictionary& names_;
+  const Places places_;
+};
+
 // Whether nothing but segments came and went between two failures from one place.
-bool is_next_attempt(const AllocationHistory& history, const FailedAllocation& failure,
-                     const FailedAllocation& next) {
-  if (failure.stack == 0 || next.stack != failure.stack) return false;
+bool is_next_attempt(const Calls& calls, const AllocationHistory& history,
+                     const FailedAllocation& failure, const FailedAllocation& next) {
+  if (failure.stack == 0 || !calls.same(next.stack, failure.stack)) return false;
   const auto by_event = [](uint32_t event, const SegmentChange& c) { return event < c.event; };
   const auto& changes = history.segment_changes;
   const auto after = std::upper_bound(changes.begin(), changes.end(), failure.event, by_event);
@@ -59,19 +90,35 @@ size_t blocks_before(const AllocationColumns& all, const FailedAllocation& failu
 }
 
 // Whether the operator that failed had already allocated something: its result.
-bool has_begun(const AllocationHistory& history, const FailedAllocation& failure) {
+bool has_begun(const Calls& calls, const AllocationHistory& history,
+               const FailedAllocation& failure) {
   const size_t before = blocks_before(history.allocations, failure);
-  return before != 0 && history.allocations.stack(before - 1) == failure.stack;
+  return before != 0 && calls.same(history.allocations.stack(before - 1), failure.stack);
+}
+
+// Whether another operator fails next, and this one still has its result: it had no error.
+bool leaves_result_to(const Calls& calls, const AllocationHistory& history,
+                      const FailedAllocation& failure, const FailedAllocation& next) {
+  constexpr size_t kOfOneOperator = 4;
+  if (calls.same(failure.stack, next.stack)) return false;
+  const AllocationColumns& all = history.allocations;
+  const size_t born = blocks_before(all, failure);
+  for (size_t i = born; i-- > 0 && born - i <= kOfOneOperator;) {
+    if (!calls.same(all.stack(i), failure.stack)) return false;
+    if (all.release(i) > next.event) return true;
+  }
+  return false;
 }
 
 // Whether it still has its result when the program allocates again: an error would have freed it.
-bool went_on(const AllocationHistory& history, const FailedAllocation& failure) {
+bool went_on(const Calls& calls, const AllocationHistory& history,
+             const FailedAllocation& failure) {
   constexpr size_t kOfOneOperator = 4;
   const AllocationColumns& all = history.allocations;
   const size_t next = blocks_before(all, failure);
   if (next == all.size()) return false;
   for (size_t i = next; i-- > 0 && next - i <= kOfOneOperator;) {
-    if (all.stack(i) != failure.stack) return false;
+    if (!calls.same(all.stack(i), failure.stack)) return false;
     if (all.release(i) > all.birth(next)) return true;
   }
   return false;
@@ -107,15 +154,19 @@ bool backward_went_on(const Dictionary& names, const AllocationHistory& history,
 void set_aside_attempts(const Dictionary& names, AllocationHistory& history,
                         std::vector<FailedAllocation>& handled) {
   std::vector<FailedAllocation>& failures = history.failures;
+  if (failures.empty()) return;
+  const Calls calls(names);
   std::vector<FailedAllocation> left;
   bool is_attempt = false;  // with one before it
   for (size_t i = 0; i < failures.size(); ++i) {
     const bool has_next = i + 1 < failures.size() &&
-                          is_next_attempt(history, failures[i], failures[i + 1]) &&
-                          has_begun(history, failures[i]);
+                          is_next_attempt(calls, history, failures[i], failures[i + 1]) &&
+                          has_begun(calls, history, failures[i]);
+    const bool leaves_result =
+        i + 1 < failures.size() && leaves_result_to(calls, history, failures[i], failures[i + 1]);
     const bool made_do =
-        has_next || (is_attempt && went_on(history, failures[i])) ||
-        (has_begun(history, failures[i]) && backward_went_on(names, history, failures[i]));
+        has_next || leaves_result || (is_attempt && went_on(calls, history, failures[i])) ||
+        (has_begun(calls, history, failures[i]) && backward_went_on(names, history, failures[i]));
     (made_do ? handled : left).push_back(failures[i]);
     is_attempt = has_next;
   }

@@ -365,8 +365,9 @@ class Categorizer {
   }
 
   bool is_workspace(const Allocation& a) {
+    constexpr uint64_t kMost = uint64_t{512} << 20;  // no library takes more for itself
     if (workspaces_.contain(a)) return true;
-    if (steps_.count() < 2 || !ends_.outlives_step(a)) return false;
+    if (a.block_bytes > kMost || steps_.count() < 2 || !ends_.outlives_step(a)) return false;
     if (roles_.of(a.stack) == StackRole::kBackward) {
       return !parameter_sizes_.empty() && !parameter_sizes_.contains(a.asked_bytes());
     }
@@ -570,7 +571,7 @@ class Categorizer {
   // The program's own lines: allocations that feed a forward pass are input, those after it are
   // loss. What a program that does not train computes between passes is no input of the next one.
   Guess user(const Allocation& a) {
-    if (is_kv_cache(a)) return kv_cache(a, Category::kInput);
+    if (is_kv_cache(a)) return kv_cache(a, has_layers_ ? Category::kInput : Category::kUnknown);
     if (queued_.contains(a.stack)) return {Category::kInput, 6};
     if (is_copied_model(a)) return {Category::kParameter, 7};
     if (!out_.has_backward && cache_.holds_weights(a)) return {Category::kParameter, 5};
@@ -580,7 +581,8 @@ class Categorizer {
                        (out_.has_backward || before_passes_.contains(a.stack));
     const bool listed =
         !meets(a, phases_.next_backward) && (rounds_[a.stack].are_kept() || cache_.collects(a));
-    if (ends_.is_collection(a.stack)) return {};
+    // Batches that are sorted by their lengths also grow, but are made before a pass.
+    if (ends_.is_collection(a.stack) && !(feeds && before_passes_.contains(a.stack))) return {};
     if (is_computed(a)) return {Category::kActivation, 7};
     if (feeds && !listed && !ends_.outlives_step(a)) return {Category::kInput, 7};
     if (meets(a, phases_.next_backward) && !ends_.outlives_step(a))

@@ -1,5 +1,7 @@
 #include "analysis/insight/categories/pass_graphs.h"
 
+#include <algorithm>
+
 #include "analysis/insight/categories/kept_graphs.h"
 
 namespace tidemark {
@@ -63,7 +65,10 @@ void PassGraphs::end_pass(uint32_t backward, uint32_t next_pass) {
     ++blocks;
     if (stacks.size() < kGraph.stacks) stacks.insert(a.stack);
   }
-  if (blocks >= kGraph.blocks && stacks.size() >= kGraph.stacks) unused_.insert(end);
+  if (blocks >= kGraph.blocks && stacks.size() >= kGraph.stacks) {
+    unused_.insert(end);
+    graphs_ += fails_before(next_pass) ? 0U : 1U;
+  }
   // Its result, and what the last operation works on.
   const bool keeps_little = large_at_end.kept <= 2 && large_at_end.all >= 8;
   if (keeps_little) without_graph_.insert(end);
@@ -72,6 +77,14 @@ void PassGraphs::end_pass(uint32_t backward, uint32_t next_pass) {
     small_.insert(roles_.caller_of(stack));
   }
   pass_.clear();
+}
+
+// Whether an error ended the surveyed pass, and its variables may be kept with it.
+bool PassGraphs::fails_before(uint32_t next_pass) const {
+  const uint32_t first = model_.allocations.birth(pass_.front());
+  return std::any_of(model_.failures.begin(), model_.failures.end(), [&](const auto& failure) {
+    return first <= failure.event && failure.event <= next_pass;
+  });
 }
 
 // Whether the surveyed pass is freed as a graph is.

@@ -40,9 +40,7 @@ class PassGraphs {
   // Of which little is alive at the end.
   bool has_no_graph(uint32_t pass_end) const { return without_graph_.contains(pass_end); }
   // Whether several passes have let go of what they computed, and hardly any kept a graph.
-  bool let_go() const {
-    return without_graph_.size() >= 3 && 4 * unused_.size() <= without_graph_.size();
-  }
+  bool let_go() const { return without_graph_.size() >= 3 && 4 * graphs_ <= without_graph_.size(); }
   // Whether the line that calls the module runs passes of few operations and keeps their graphs.
   bool is_small(uint32_t stack) const { return small_.contains(roles_.caller_of(stack)); }
   bool has_small() const { return !small_.empty(); }
@@ -54,6 +52,7 @@ class PassGraphs {
 
  private:
   void end_pass(uint32_t backward, uint32_t next_pass);
+  bool fails_before(uint32_t next_pass) const;
   bool is_freed_backwards() const;
 
   const AllocationHistory& model_;
@@ -68,6 +67,7 @@ class PassGraphs {
   std::vector<uint32_t> pass_;  // rows
   std::unordered_set<uint32_t> unused_;
   std::unordered_set<uint32_t> without_graph_;
+  size_t graphs_ = 0;                   // unused ones, of passes that no error ended
   std::unordered_set<uint32_t> small_;  // lines that call models of few operations
 };
 

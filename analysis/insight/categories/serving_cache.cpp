@@ -30,11 +30,23 @@ bool names_cache(std::string_view function, std::string_view file) {
                                   has(file, "cache_utils") || has(file, "kv_cache"));
 }
 
-// A model of convolutions alone has no keys and values. Where neither is named, it may have them.
+// Images are resampled with functions of torch.nn, too.
+bool resamples(std::string_view function) {
+  constexpr std::array<std::string_view, 9> kOfImages = {
+      "grid_sample", "affine_grid", "interpolate",   "upsample", "pad",
+      "fold",        "unfold",      "pixel_shuffle", "pool"};
+  return std::any_of(kOfImages.begin(), kOfImages.end(),
+                     [&](std::string_view part) { return function.find(part) != function.npos; });
+}
+
+// A model of convolutions alone has no keys and values, nor has a program without a model. Where
+// neither is named, it may have them.
 bool may_attend(const Dictionary& names) {
   constexpr std::array<std::string_view, 5> kOfAttention = {"attn", "ttention", "sdpa", "softmax",
                                                             "flash"};
   bool convolves = false;
+  bool has_images = false;
+  bool has_layers = false;
   for (uint32_t i = 0; i < names.frame_count(); ++i) {
     const std::string_view function = names.string(names.frame(i).function);
     const std::string_view file = names.string(names.frame(i).file);
@@ -44,8 +56,12 @@ bool may_attend(const Dictionary& names) {
     convolves |= function.find("_conv_forward") != function.npos ||
                  function.find("at::native::convolution") != function.npos ||
                  file.ends_with("torch/nn/modules/conv.py");
+    if (file.ends_with("torch/nn/functional.py")) {
+      (resamples(function) ? has_images : has_layers) = true;
+    }
+    has_layers |= file.find("torch/nn/modules/") != file.npos;
   }
-  return !convolves;
+  return !convolves && (has_layers || !has_images);
 }
 
 }  // namespace

@@ -413,6 +413,37 @@ TEST(OutOfMemory, AnOperatorThatTriesSeveralWorkspacesFailsOnce) {
   EXPECT_TRUE(trace.finding("kept_by_error").id.empty());
 }
 
+// A convolution does without the workspaces that are refused, and the next operator fails. C++ has
+// other frames for each of them than for the result.
+TEST(OutOfMemory, AnOperatorThatLeavesItsResultToTheNextHasNotFailed) {
+  for (const bool native : {false, true}) {
+    const Trace trace = Trace::on_card(1024 * kMiB, [=](Story& s, uint32_t) {
+      Training t(s, {});
+      for (int i = 0; i < 3; ++i) t.step();
+      const std::vector<uint64_t> kept = t.forward();
+      const auto convolution = [&](const std::string& inner) {
+        std::vector<std::string> frames = {"_conv_forward torch/nn/modules/conv.py:7",
+                                           "_call_impl torch/nn/modules/module.py:1",
+                                           "train train.py:10"};
+        if (native) frames.insert(frames.begin(), inner + " Conv.cpp:1");
+        return s.stack(frames);
+      };
+      const uint64_t result = s.alloc(8 * kMiB, convolution("empty"));
+      for (const char* attempt : {"find", "get_plans", "run"}) {
+        s.run_out(96 * kMiB, kMiB, convolution(attempt));
+      }
+      s.run_out(64 * kMiB, kMiB, s.forward(7));
+      s.free(result);
+      for (const uint64_t block : kept) s.free(block);
+    });
+    const Report report = trace.report();
+    const DeviceReport& d = report.ranks.at(0).devices.at(0);
+    EXPECT_EQ(d.oom_count, 1U) << native;
+    ASSERT_EQ(d.ooms.size(), 1U) << native;
+    EXPECT_EQ(d.ooms[0].requested_bytes, 64 * kMiB) << native;
+  }
+}
+
 // One workspace is refused in a backward pass. What follows: the next operator of the pass, or, if
 // the error ended the pass, a forward pass or another backward pass.
 enum class After { kNextOperator, kForward, kBackward };

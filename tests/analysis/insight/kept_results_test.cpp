@@ -89,6 +89,30 @@ TEST(KeptResults, WhatStepsKeepOfALineWithStatisticsIsNoActivation) {
   EXPECT_LE(bytes_where(trace, Category::kActivation, is_result), 2 * 16 * kMiB);
 }
 
+// Each batch is larger than the one before, and replaces it when it is there.
+TEST(KeptResults, BatchesSortedByLengthAreInput) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 6; ++i) s.alloc(4 * kMiB, s.setup());
+    uint64_t batch = 0;
+    for (uint64_t step = 0; step < 12; ++step) {
+      const uint64_t next = s.alloc((2 + step) * kMiB, s.user(3));
+      if (batch != 0) s.free(batch);
+      batch = next;
+      std::vector<uint64_t> graph;
+      for (int layer = 0; layer < 6; ++layer) graph.push_back(s.alloc(8 * kMiB, s.forward(layer)));
+      std::vector<uint64_t> gradients;
+      for (; !graph.empty(); graph.pop_back()) {
+        gradients.push_back(s.alloc(kMiB, s.node("AddmmBackward0")));
+        s.free(graph.back());
+      }
+      s.free(s.alloc(4 * kMiB, s.optimizer("_multi_tensor_adam")));
+      for (const uint64_t gradient : gradients) s.free(gradient);
+    }
+  });
+  // What the last one is for does not show.
+  EXPECT_LE(bytes_at(trace, "work train.py:3", Category::kUnknown), 13 * kMiB);
+}
+
 // Without a graph, the result is what is left of a pass.
 TEST(KeptResults, TheResultOfAValidationIsNoActivation) {
   const Trace trace([](Story& s, uint32_t) {

@@ -203,5 +203,56 @@ TEST(ServingCategories, WhatAFailedPassHadIsTemporary) {
   EXPECT_EQ(bytes_where(trace, Category::kActivation, in_model), 0U);
 }
 
+// Two requests fail; one error is stored, and with it what its pass had computed. It is no graph,
+// and nothing as large is a library's workspace.
+TEST(ServingCategories, WhatAStoredErrorKeepsOfAPassIsNoActivation) {
+  const Trace trace([](Story& s, uint32_t) {
+    for (int i = 0; i < 6; ++i) s.alloc(20 * kMiB, s.setup());
+    for (int request = 0; request < 10; ++request) {
+      const bool fails = request >= 6;
+      const uint64_t input = s.alloc(kMiB, s.stack({"serve serve.py:8"}));
+      uint64_t last = 0;
+      for (int layer = 0; layer < 12; ++layer) {
+        const bool keeps = fails && layer >= 4;
+        const uint64_t block =
+            s.alloc((keeps ? 600 : 4) * kMiB, s.forward(layer, "serve serve.py:9"));
+        if (last != 0) s.free(last);
+        last = keeps && request == 6 ? 0 : block;
+        if (keeps && layer >= 8) break;
+      }
+      if (fails) s.run_out(9000 * kMiB, 2 * kMiB, s.forward(9, "serve serve.py:9"));
+      if (last != 0) s.free(last);
+      s.free(input);
+    }
+  });
+  const auto kept = [](const AllocationHistory& model, size_t i) {
+    return model.allocations.block_bytes(i) == 600 * kMiB;
+  };
+  EXPECT_EQ(bytes_where(trace, Category::kActivation, kept), 0U);
+  EXPECT_EQ(bytes_where(trace, Category::kWorkspace, kept), 0U);
+}
+
+// A program that resamples images with functions of torch.nn has no keys and values.
+TEST(ServingCategories, WithoutAModelThereIsNoCache) {
+  const auto told = [](const std::string& function) {
+    return Trace([=](Story& s, uint32_t) {
+      const uint64_t volume =
+          s.alloc(40 * kMiB, s.stack({"__init__ scan.py:5", "main scan.py:60"}));
+      const uint64_t other = s.alloc(40 * kMiB, s.stack({"__init__ scan.py:6", "main scan.py:60"}));
+      for (int part = 0; part < 48; ++part) {
+        if (part % 4 == 0) s.free(s.alloc(kMiB, s.stack({"main scan.py:61"})));
+        const uint64_t grid = s.alloc(2 * kMiB, s.stack({"project scan.py:20", "main scan.py:62"}));
+        s.free(s.alloc(4 * kMiB, s.stack({function + " torch/nn/functional.py:9",
+                                          "project scan.py:21", "main scan.py:62"})));
+        s.free(grid);
+      }
+      s.free(volume);
+      s.free(other);
+    });
+  };
+  EXPECT_EQ(bytes_at(told("grid_sample"), "__init__ scan.py:5", Category::kKvCache), 0U);
+  EXPECT_NE(bytes_at(told("layer_norm"), "__init__ scan.py:5", Category::kKvCache), 0U);
+}
+
 }  // namespace
 }  // namespace tidemark
