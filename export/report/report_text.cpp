@@ -321,7 +321,9 @@ class TextReport : StyledLines {
     if (s.source != StepSource::kMarks)
       text += fmt::format(" ({:.0f} % confidence)", 100 * s.confidence);
     line(text + step_numbers_text(s));
-    if (s.growth_bytes_per_step < 1) return;
+    // Less is a batch that is a little longer than the one before.
+    constexpr double kLeast = 1 << 20;  // in the whole run
+    if (s.growth_bytes_per_step * static_cast<double>(s.count) < kLeast) return;
     const auto growth = static_cast<uint64_t>(s.growth_bytes_per_step);
     line(fmt::format(
         "  {:<15} {:>11}   per step{}", "growth", size_text(growth),
