@@ -30,7 +30,8 @@ struct Sizes {
   std::unordered_set<uint64_t> different;  // of all steps, up to kLeastSizes
   uint64_t total = 0;                      // requested in the last step
   uint64_t total_before = 0;
-  bool only_grows = true;  // like a cache to which every step adds: it is as long as it must be
+  bool only_grows = true;
+  bool stays = false;  // beyond its step
 
   void begin(uint32_t next) {
     if (step != 0) finish();
@@ -49,14 +50,17 @@ struct Sizes {
     only_grows = only_grows && total > total_before;
     total_before = total;
   }
+  // A cache to which every step adds is as long as it must be.
+  bool is_cache() const { return only_grows && stays; }
   bool varies() const {
     return steps >= kLeastReturns && sums.size() >= steps * 2 / 5 + 1 &&
-           different.size() >= kLeastSizes && !only_grows;
+           different.size() >= kLeastSizes && !is_cache();
   }
 };
 
 struct Variance {
   uint64_t bytes = 0;      // requested by stacks whose sizes vary
+  uint64_t growing = 0;    // of them, by those that need more in each step than in the one before
   uint64_t all_bytes = 0;  // requested by all stacks
   uint64_t sizes = 0;      // of a step, as the stack below has them
   uint64_t steps = 0;      // in which it allocates
@@ -80,6 +84,7 @@ Variance variance_of(const DeviceEvidence& d) {
     if (s.step != step && s.steps == kMostSteps) continue;
     if (s.step != step) s.begin(step);
     s.total += a.asked_bytes();
+    s.stays = s.stays || (step < d.steps.boundaries.size() && a.release > d.steps.boundaries[step]);
     if (std::exchange(noted[allocations.kind(row)], step) != step) s.sizes.insert(a.asked_bytes());
   }
   Variance v;
@@ -91,6 +96,7 @@ Variance variance_of(const DeviceEvidence& d) {
     s.finish();
     if (!s.varies()) continue;
     v.bytes += s.bytes;
+    if (s.only_grows) v.growing += s.bytes;
     const bool named = d.roles->of(stack) != StackRole::kBackward;
     const uint64_t weight = named ? s.bytes : 1;
     if (weight > most) {
@@ -198,19 +204,27 @@ void find_shape_variance(const Evidence& evidence, std::vector<Finding>& out) {
     const uint64_t saved = std::max(padded, settings ? settings->saves_bytes : 0);
     if (saved < kWorthSaying || saved < reserved / kMatters) continue;
     if (d.has_room() && saved < reserved / kMattersWithRoom) continue;
+    const bool grows = 2 * v.growing > v.bytes;
     Finding f = d.finding(
         "shape_variance", d.is_tight() ? kWarning : kInfo,
-        fmt::format("allocation sizes change from step to step (one line has {} different ones in "
-                    "{} steps): the reserved peak is {} above the allocated peak",
-                    grouped(v.sizes), grouped(v.steps), size_text(cost)));
+        fmt::format(
+            "{} (one line has {} different ones in {} steps): the reserved peak is {} above "
+            "the allocated peak",
+            grows ? "each step asks for larger blocks than the one before, so that no cached "
+                    "block is large enough"
+                  : "allocation sizes change from step to step",
+            grouped(v.sizes), grouped(v.steps), size_text(cost)));
     f.evidence = {{"sizes", v.sizes},
                   {"varying_bytes", v.bytes},
                   {"requested_bytes", v.all_bytes},
                   {"peak_cost_bytes", cost}};
     f.frames = d.process->names.stack_text(v.stack);
     std::string text =
-        "round the sizes that vary (of sequences, of routed tokens) up to a few fixed ones, or run "
-        "the largest first, so that cached blocks can be reused";
+        grows
+            ? "run the largest steps first, or round sizes up to a few fixed "
+              "ones, so that cached blocks can be reused"
+            : "round the sizes that vary (of sequences, of routed tokens) up to a few fixed ones, "
+              "or run the largest first, so that cached blocks can be reused";
     // Padded steps need more memory themselves: a small difference may have the other sign.
     const bool clear = padded >= reserved / kMatters;
     text += clear

@@ -705,6 +705,23 @@ TEST(Findings, ShapesThatCostNothingAreNoShapeVariance) {
   EXPECT_TRUE(growing.finding("shape_variance").id.empty());
 }
 
+// Batches sorted by their lengths, the shortest first.
+TEST(Findings, StepsThatBecomeLongerAreShapeVariance) {
+  const Trace sorted([](Story& s, uint32_t) {
+    for (uint64_t i = 0; i < 20; ++i) {
+      const uint64_t x = s.alloc(2 * kMiB, s.user(1));
+      const uint64_t a = s.alloc((20 + 8 * i) * kMiB, s.forward(1, "work train.py:10"));
+      const uint64_t b = s.alloc((20 + 8 * i) * kMiB, s.forward(2, "work train.py:10"));
+      s.free(a);
+      s.free(b);
+      s.free(x);
+    }
+  });
+  const Finding f = sorted.finding("shape_variance");
+  EXPECT_EQ(f.severity, kInfo);
+  EXPECT_TRUE(f.summary.starts_with("each step asks for larger blocks")) << f.summary;
+}
+
 TEST(Findings, LayersOfDifferentSizesAreNoShapeVariance) {
   const auto run = [](bool varies) {
     return Trace([varies](Story& s, uint32_t) {
