@@ -9,6 +9,7 @@
 #include <set>
 
 #include "analysis/insight/unowned_weights.h"
+#include "analysis/whatif/whatif.h"
 #include "analysis/wording.h"
 #include "cli/command.h"
 #include "cli/loss_warnings.h"
@@ -130,17 +131,34 @@ bool does_not_fit(const Finding& f) {
                    : evidence_of(f, "allocated_bytes") > evidence_of(f, "limit_bytes");
 }
 
-Result<Report> report_on(const std::string& path, uint64_t card_bytes = 0) {
-  const Result<LoadedTrace> trace = load_with_progress(path);
-  if (!trace) return trace.error();
+Result<LoadedTrace> load_one_job(const std::string& path) {
+  Result<LoadedTrace> trace = load_with_progress(path);
+  if (!trace) return trace;
   const std::vector<std::string>& jobs = trace->source.jobs;
   if (!jobs.empty()) {
     return Error{fmt::format("{}: has the traces of several jobs ({}): check each by itself", path,
                              fmt::join(jobs, ", "))};
   }
-  ReportOptions wanted;
-  wanted.card_bytes = card_bytes;
-  return make_report(trace->model, wanted);
+  return trace;
+}
+
+Result<Report> report_on(const std::string& path) {
+  const Result<LoadedTrace> trace = load_one_job(path);
+  if (!trace) return trace.error();
+  return make_report(trace->model, {});
+}
+
+// The recorded requests within what another card has; nothing if they cannot be replayed.
+std::optional<Prediction> replay_on_card(const TraceModel& model, const Finding& f,
+                                         uint64_t card_bytes) {
+  for (const ProcessModel& process : model.processes) {
+    if (!f.concerns(process.info.rank, process.info.pid, process.file)) continue;
+    WhatIfOptions options;
+    options.card_bytes = card_bytes;
+    const Result<WhatIf> whatif = WhatIf::prepare(process, f.device, options);
+    if (whatif) return whatif->predict(whatif->own_settings());
+  }
+  return std::nullopt;
 }
 
 // The lines to print, and whether all of them are good.
@@ -356,8 +374,8 @@ std::string finding_text(const Report& report, const Finding& f) {
 
 // Whether the run would have fitted another card. One that ran out of memory tells only what fitted
 // its own.
-void check_card(const Options& options, const Report& report, uint64_t card_bytes,
-                Verdict& verdict) {
+void check_card(const Options& options, const TraceModel& model, const Report& report,
+                uint64_t card_bytes, Verdict& verdict) {
   bool fits = out_of_memory(report).empty();
   for (const Finding& f : report.findings) {
     if (f.id != "capacity" || f.severity == kInfo) continue;
@@ -365,7 +383,23 @@ void check_card(const Options& options, const Report& report, uint64_t card_byte
     const bool fails_already =
         std::any_of(options.fail_on.begin(), options.fail_on.end(),
                     [](const std::string& id) { return id == "any" || id == "capacity"; });
-    if (does_not_fit(f) && !fails_already) verdict.add(false, finding_text(report, f));
+    if (fails_already) continue;
+    if (does_not_fit(f)) {
+      verdict.add(false, finding_text(report, f));
+      continue;
+    }
+    // What is only reserved may be given back in time, or too late.
+    const std::optional<Prediction> replay =
+        f.severity == kWarning ? replay_on_card(model, f, card_bytes) : std::nullopt;
+    if (!replay) continue;
+    if (replay->out_of_memory) {
+      verdict.add(false, fmt::format("{}; in a replay of its requests, {} did not fit",
+                                     finding_text(report, f), size_text(replay->failed_bytes)));
+    } else {
+      verdict.add(true, fmt::format("runs on a card of {} in a replay of its requests, where the "
+                                    "cache is emptied {}",
+                                    size_text(card_bytes), counted(replay->emptied, "time")));
+    }
   }
   if (fits) verdict.add(true, fmt::format("fits a card of {}", size_text(card_bytes)));
 }
@@ -385,7 +419,11 @@ int run(const Options& options) {
     if (!card) return fail(card.error());
     card_bytes = *card;
   }
-  const Result<Report> report = report_on(options.path, card_bytes);
+  const Result<LoadedTrace> trace = load_one_job(options.path);
+  if (!trace) return fail(trace.error());
+  ReportOptions wanted;
+  wanted.card_bytes = card_bytes;
+  const Result<Report> report = make_report(trace->model, wanted);
   if (!report) return fail(report.error());
   warn_of_losses(*report);
   const HighestPeak peak = highest_peak(*report, Quantity::kReservedOrDriver);
@@ -414,7 +452,7 @@ int run(const Options& options) {
     if (options.allow_oom && options.fail_on.empty() && tells_of_oom(f)) continue;
     verdict.add(false, finding_text(*report, f));
   }
-  if (card_bytes != 0) check_card(options, *report, card_bytes, verdict);
+  if (card_bytes != 0) check_card(options, trace->model, *report, card_bytes, verdict);
   if (verdict.good()) {
     if (Status complete = check_complete(*report, options); !complete) {
       return fail(complete.error());
@@ -454,7 +492,7 @@ void add_check(CLI::App& app, int& code) {
       "be repeated");
   command->add_option("--card", options->card,
                       "judge the run as if on a card of this size (24GiB), and fail if what it "
-                      "allocates does not fit");
+                      "allocates does not fit, or a replay of its requests runs out of memory");
   command->add_option("--baseline", options->baseline, "a run whose peak to compare with");
   command
       ->add_option("--max-growth", options->max_growth,

@@ -71,7 +71,7 @@ check("\nwarning passed over: creep; --fail-on creep makes the check fail\n"
 status(1, "check", RECORDED / "leak", "--fail-on", "creep")
 noted = run("check", SNAPSHOTS / "graphs.pickle.gz", "--fail-on", "graph_private_pool,creep").stdout
 check("no failing findings; only noted: graph_private_pool" in noted, f"notes are not hidden: {noted}")
-# check: another card. What is only reserved may be given back; what is allocated must fit.
+# check: another card. What is allocated must fit; what is only reserved, in a replay.
 sizes = report(default)["ranks"][0]["devices"][0]
 allocated, reserved = (sizes[name]["bytes"] for name in ("allocated_peak", "reserved_peak"))
 context = 640 * MiB  # assumed, of a snapshot
@@ -79,7 +79,10 @@ check("ok     fits a card of" in status(0, "check", default, "--card", reserved 
       "a card that is large enough")
 for limits in ([], ["--max-peak", "1TiB"]):
     tight = status(0, "check", default, "--card", (allocated + reserved) // 2 + context, *limits).stdout
-    check("fits a card" not in tight and "warning passed over: capacity" in tight, tight)
+    check("ok     runs on a card of" in tight and "warning passed over: capacity" in tight, tight)
+    # Everything fits, but not with the holes between it.
+    holes = status(1, "check", default, "--card", allocated + context + MiB, *limits).stdout
+    check_equal(holes.count("in a replay of its requests,"), 1, holes)
 for options in ([], ["--max-peak", "1TiB"], ["--fail-on", "creep"], ["--fail-on", "any"]):
     small = status(1, "check", default, "--card", allocated + context - MiB, *options).stdout
     check_equal(small.count("FAILED capacity: it does not fit a card of this size"), 1, small)
