@@ -165,6 +165,12 @@ struct BatchHalves {
   bool of_pairs = false;       // of samples, too: halves of the batch compute something else
 };
 
+// Of what is surely less with half the batch: there may be fewer chunks instead of smaller ones.
+double share_of_chunk(const SizeLaw& law, uint64_t bytes) {
+  if (law.chunk == 0 || bytes == 0) return 0.5;
+  return 1 - static_cast<double>(law.bytes(0.5, 1)) / static_cast<double>(bytes);
+}
+
 BatchHalves halves_of_batch(const DeviceEvidence& d) {
   const RecordedProgram program(*d.process, *d.model, *d.roles, d.steps, d.categories);
   const SizeLaws laws = infer_laws(program);
@@ -174,7 +180,7 @@ BatchHalves halves_of_batch(const DeviceEvidence& d) {
     if (!may_grow_with_batch(d, i) || program.is_weight_copy(i)) continue;
     const bool of_pairs = laws[i].batch > 1;
     halves.of_pairs = halves.of_pairs || of_pairs;
-    halves.shares[i] = of_pairs ? 0.75 : 0.5;
+    halves.shares[i] = of_pairs ? 0.75 : share_of_chunk(laws[i], program.bytes(i));
   }
   return halves;
 }

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "analysis/plan/layers.h"
+#include "analysis/plan/program/layers.h"
 #include "analysis/plan/request_edits.h"
 
 namespace tidemark {

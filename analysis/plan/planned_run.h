@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "analysis/plan/change.h"
-#include "analysis/plan/layers.h"
 #include "analysis/plan/planned_sizes.h"
+#include "analysis/plan/program/layers.h"
 #include "analysis/plan/program/program.h"
 #include "analysis/whatif/allocator/request_log.h"
 

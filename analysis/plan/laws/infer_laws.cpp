@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "analysis/plan/laws/attention_matrices.h"
+#include "analysis/plan/laws/chunks.h"
 #include "analysis/plan/laws/reduction_buffers.h"
 #include "analysis/plan/laws/sample_pairs.h"
 #include "analysis/plan/laws/size_law.h"
@@ -41,6 +42,7 @@ class LawInference {
     for (const ReductionBuffer& b : reduction_buffers(p_)) {
       laws_[b.row] = {0, b.scaled, 1, 1, true, b.most};
     }
+    find_chunks(p_, laws_);
     for (const Phase& phase : p_.evaluations()) find_own_batch(phase);
     for (size_t i = 0; i < p_.rows(); ++i) {
       if (p_.batch_parts().holds(i)) may_keep_batch(i);
@@ -97,7 +99,7 @@ class LawInference {
     for (size_t i = rows.begin; i < rows.end; ++i) may_keep_batch(i);
   }
   void may_keep_batch(size_t row) {
-    if (laws_[row].scaled == 0 || !laws_[row].sure) return;
+    if (laws_[row].scaled == 0 || !laws_[row].sure || laws_[row].chunk != 0) return;
     laws_[row].sure = false;
     laws_[row].other_seq = laws_[row].seq;
   }

@@ -346,7 +346,7 @@ Powers powers_between(const RecordedProgram& program, const TurnExtremes& turns,
       matched_rows(program, turns.most->rows, program, turns.least->rows);
   const double ratio = ratio_of_turns(program, turns, pairs);
   for (const auto& [row, other] : pairs) {
-    if (laws[row].scaled == 0 || laws[row].most != 0) continue;
+    if (laws[row].scaled == 0 || laws[row].most != 0 || laws[row].chunk != 0) continue;
     const SizeLaw law =
         law_of(program.bytes(row), program.bytes(other), ratio, Dimension::kSequence, laws[row]);
     const bool clear = law.sure && (law.fixed == 0 || law.scaled == 0);
@@ -407,7 +407,7 @@ StepVariety learn_from_steps(const RecordedProgram& program, SizeLaws& laws) {
   for (uint32_t i = 0; i < program.rows(); ++i) {
     const uint32_t stack = program.model().allocations.stack(i);
     const auto known = powers.find(stack);
-    if (known == powers.end() || known->second == kUnclear) continue;
+    if (known == powers.end() || known->second == kUnclear || laws[i].chunk != 0) continue;
     const bool is_table = known->second == 2 && laws[i].seq != 2;
     // Of positions, such as a mask: one that is kept serves every batch, others may have one.
     if (is_table && (laws[i].scaled != 0 || !laws[i].sure)) {

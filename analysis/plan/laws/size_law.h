@@ -24,15 +24,21 @@ struct SizeLaw {
   uint64_t most = 0;
   uint8_t other_batch = 0;
   uint8_t other_seq = 0;
+  // Of what a line makes for one chunk after another (analysis/plan/laws/chunks.h): the bytes of a
+  // whole one, which more of them do not exceed. 0: it is no such chunk.
+  uint64_t chunk = 0;
 
   // Only how it follows the sequence is not sure.
-  bool sequence_open() const { return !sure && scaled != 0 && other_batch == batch; }
+  bool sequence_open() const {
+    return !sure && scaled != 0 && other_batch == batch && chunk == 0;
+  }
   uint64_t bytes(double batch_factor, double seq_factor) const {
     if (scaled == 0) return fixed;
     const double factor = std::pow(batch_factor, batch) * std::pow(seq_factor, seq);
     // At least one byte: an allocation of none is not made.
     double grown = std::ceil(static_cast<double>(scaled) * factor - 1e-6);
     if (most != 0) grown = std::max(std::min(grown, static_cast<double>(most)), grown / 16);
+    if (chunk != 0) grown = std::min(grown, static_cast<double>(chunk));
     return fixed + static_cast<uint64_t>(std::clamp(grown, 1.0, kMostPlannedBytes));
   }
 };

@@ -334,18 +334,28 @@ size_t most_at_once(const std::vector<std::pair<uint32_t, uint32_t>>& lives) {
 // parameters' bytes, show it. Results have such sizes by chance: where neither native frames nor
 // kernels tell more, as many copies as there are weights have to be there at once. Autocast keeps
 // them to its end, and a graph to that of its backward pass; of weights that need no gradients,
-// each is gone after its product.
+// each is gone after its product. Passes with other lengths have other results, and the same
+// copies.
 void RecordedProgram::find_autocast() {
   const NumberWidth products = width_of_products(process_.compute);
   if (products == NumberWidth::k32) return;  // as kernels tell
   const bool may_be_chance = !names_operations() && products == NumberWidth::kUnknown;
   std::map<uint64_t, std::vector<std::pair<uint32_t, uint32_t>>> halves;  // lives, by size
   std::map<uint64_t, size_t> momentary;  // of products alone, by size
+  std::map<uint64_t, std::set<size_t>> in_passes;
+  const auto pass_of = [&](uint32_t event) {
+    const auto next = std::find_if(passes_.begin(), passes_.end(),
+                                   [&](const BackwardPass& pass) { return event < pass.end; });
+    return static_cast<size_t>(next - passes_.begin());
+  };
   for (const OperationRun& run : runs_) {
     if (role(run.first) != StackRole::kForward) continue;
     for (uint32_t i = run.first; i < run.end; ++i) {
       if (names_operations() ? !is_cast(i) : i + 1 == run.end) continue;
       halves[bytes_[i]].emplace_back(model_.allocations.birth(i), model_.allocations.release(i));
+      if (!names_operations() && is_parameter_size(2 * bytes_[i])) {
+        in_passes[bytes_[i]].insert(pass_of(model_.allocations.birth(i)));
+      }
       if (is_gone_after(run, i)) ++momentary[bytes_[i]];
     }
   }
@@ -359,6 +369,8 @@ void RecordedProgram::find_autocast() {
     all += bytes * count;
     const auto copies = halves.find(bytes / 2);
     if (copies == halves.end()) continue;
+    // Not of a second model, which only some passes train.
+    if (!names_operations() && 2 * in_passes[bytes / 2].size() < passes_.size()) continue;
     const size_t found = std::max(most_at_once(copies->second), momentary[bytes / 2]);
     cast += bytes * (may_be_chance ? std::min(count, found) : count);
   }

@@ -111,6 +111,8 @@ class RecordedProgram {
   // Events: the first and the last allocation of a forward pass; kNever and 0 without any.
   uint32_t first_forward() const { return first_forward_; }
   uint32_t last_forward() const { return last_forward_; }
+  // Events at which the line that made the first one makes one again, in order.
+  const std::vector<uint32_t>& call_events() const { return call_events_; }
   // Whether a forward pass allocates it in the size of such a weight, as it is or unpacked.
   bool unpacks_weights(size_t row) const;
   // Whether a cache was there before the first call of a model and stays, in a program that calls

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <random>
 
-#include "analysis/plan/layers.h"
 #include "analysis/plan/plan_report.h"
+#include "analysis/plan/program/layers.h"
 #include "tests/support/story.h"
 #include "tests/support/transformer_run.h"
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "analysis/findings/largest_stack.h"
 #include "analysis/findings/rules.h"
@@ -10,9 +11,45 @@
 
 namespace tidemark {
 
+namespace {
+
+// When the process first computes: what is pinned before is set-up.
+int64_t begin_of_work(const Evidence& evidence, const ProcessModel& process) {
+  int64_t begin = INT64_MAX;
+  for (const DeviceEvidence& d : evidence.devices) {
+    if (d.process != &process || d.model == nullptr) continue;
+    const AllocationHistory& model = *d.model;
+    if (model.event_count() == 0) continue;
+    for (size_t i = 0; i < model.allocations.size(); ++i) {
+      if (model.allocations.seeded(i)) continue;
+      if (d.roles->of(model.allocations.stack(i)) != StackRole::kForward) continue;
+      begin = std::min(begin, model.time_ns[model.allocations.birth(i)]);
+      break;
+    }
+    if (begin == INT64_MAX && d.steps.count() != 0 &&
+        d.steps.boundaries.front() < model.event_count()) {
+      begin = model.time_ns[d.steps.boundaries.front()];
+    }
+  }
+  return begin == INT64_MAX ? INT64_MIN : begin;
+}
+
+// The last instant of which memory events are known.
+int64_t end_of_events(const Evidence& evidence, const ProcessModel& process, int64_t last) {
+  for (const DeviceEvidence& d : evidence.devices) {
+    if (d.process != &process || d.model == nullptr || d.model->event_count() == 0) continue;
+    last = std::max(last, d.model->time_ns[d.model->event_count() - 1]);
+  }
+  return last;
+}
+
+}  // namespace
+
 void find_pinned_growth(const Evidence& evidence, std::vector<Finding>& out) {
   constexpr uint64_t kMuch = uint64_t{128} << 20;
   constexpr size_t kOften = 6;
+  constexpr int64_t kParts = 8;      // of the recording
+  constexpr size_t kLeastParts = 3;  // in which memory is pinned: it goes on
   for (const ProcessModel& process : evidence.trace->processes) {
     size_t kept = 0;
     uint64_t all = 0;
@@ -25,7 +62,10 @@ void find_pinned_growth(const Evidence& evidence, std::vector<Finding>& out) {
     if (first >= last) continue;
     // The first part of a run fills its caches; what is added later is growth. The end of the run
     // frees everything, so what was alive at the last allocation counts.
-    const int64_t settled = first + (last - first) / 5 * 2;
+    const int64_t settled =
+        std::max(first + (last - first) / 5 * 2, begin_of_work(evidence, process));
+    const int64_t part = (end_of_events(evidence, process, last) - first) / kParts + 1;
+    std::set<int64_t> parts;
     std::map<uint32_t, uint64_t> by_stack;
     uint64_t gained = 0;
     for (const DriverAllocation& a : process.driver.allocations) {
@@ -33,10 +73,12 @@ void find_pinned_growth(const Evidence& evidence, std::vector<Finding>& out) {
       all += a.size_bytes;
       if (a.birth_ns < settled) continue;
       ++kept;
+      parts.insert((a.birth_ns - first) / part);
       gained += a.size_bytes;
       by_stack[a.stack] += a.size_bytes;
     }
     if (gained < kMuch || kept < kOften || gained < all / 4) continue;
+    if (parts.size() < kLeastParts) continue;
     const auto device =
         std::find_if(evidence.devices.begin(), evidence.devices.end(),
                      [&](const DeviceEvidence& d) { return d.process == &process; });

@@ -1,4 +1,4 @@
-#include "analysis/plan/layers.h"
+#include "analysis/plan/program/layers.h"
 
 #include <algorithm>
 #include <map>
