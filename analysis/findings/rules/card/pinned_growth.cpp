@@ -48,7 +48,7 @@ int64_t end_of_events(const Evidence& evidence, const ProcessModel& process, int
 void find_pinned_growth(const Evidence& evidence, std::vector<Finding>& out) {
   constexpr uint64_t kMuch = uint64_t{128} << 20;
   constexpr size_t kOften = 6;
-  constexpr int64_t kParts = 8;      // of the recording
+  constexpr int64_t kParts = 8;      // of the work
   constexpr size_t kLeastParts = 3;  // in which memory is pinned: it goes on
   for (const ProcessModel& process : evidence.trace->processes) {
     size_t kept = 0;
@@ -62,9 +62,9 @@ void find_pinned_growth(const Evidence& evidence, std::vector<Finding>& out) {
     if (first >= last) continue;
     // The first part of a run fills its caches; what is added later is growth. The end of the run
     // frees everything, so what was alive at the last allocation counts.
-    const int64_t settled =
-        std::max(first + (last - first) / 5 * 2, begin_of_work(evidence, process));
-    const int64_t part = (end_of_events(evidence, process, last) - first) / kParts + 1;
+    const int64_t begin = std::max(first, begin_of_work(evidence, process));
+    const int64_t settled = std::max(first + (last - first) / 5 * 2, begin);
+    const int64_t part = (end_of_events(evidence, process, last) - begin) / kParts + 1;
     std::set<int64_t> parts;
     std::map<uint32_t, uint64_t> by_stack;
     uint64_t gained = 0;
@@ -73,7 +73,7 @@ void find_pinned_growth(const Evidence& evidence, std::vector<Finding>& out) {
       all += a.size_bytes;
       if (a.birth_ns < settled) continue;
       ++kept;
-      parts.insert((a.birth_ns - first) / part);
+      parts.insert((a.birth_ns - begin) / part);
       gained += a.size_bytes;
       by_stack[a.stack] += a.size_bytes;
     }
