@@ -48,7 +48,10 @@ class ChunkSearch {
     return law.scaled == p_.bytes(row) && law.batch == 1 && law.most == 0 && !all_.seeded(row);
   }
   bool is_candidate(uint32_t row) const {
-    return p_.role(row) == StackRole::kForward && p_.bytes(row) > kSmallBytes && may_be(row) &&
+    const StackRole role = p_.role(row);
+    // What checkpointing runs again is called by the engine, and not by the module it belongs to.
+    const bool again = role == StackRole::kUser && !p_.module_path(row).empty();
+    return (role == StackRole::kForward || again) && p_.bytes(row) > kSmallBytes && may_be(row) &&
            layers_.of(row) == Layers::kNoLayer;
   }
 
@@ -101,7 +104,9 @@ class ChunkSearch {
     uint64_t left = 0;
     for (uint32_t i = a + 1; i < b; ++i) {
       if (layers_.of(i) != Layers::kNoLayer || p_.role(i) == StackRole::kOptimizer) return false;
-      if (all_.release(i) > birth && laws_[i].scaled != 0) left += p_.bytes(i);
+      const bool of_weight =
+          p_.is_parameter_size(p_.bytes(i)) || p_.is_parameter_size(2 * p_.bytes(i));
+      if (all_.release(i) > birth && laws_[i].scaled != 0 && !of_weight) left += p_.bytes(i);
     }
     return left <= p_.bytes(a) / 4;
   }
@@ -115,41 +120,48 @@ class ChunkSearch {
   }
 
   // Loops of other lengths tell: with the same sizes, chunks are fixed, and with others, their
-  // number is.
+  // number is. The first and the last may be parts of loops. What a line makes in its largest size
+  // counts: others may be of weights.
   void decide() {
-    std::map<Line, std::map<uint64_t, std::set<uint64_t>>> totals;  // by size
-    for (const ChunkLoop& loop : loops_) {
-      uint64_t total = p_.bytes(loop.whole.front()) * loop.whole.size();
-      if (loop.last != kNever) total += p_.bytes(loop.last);
-      totals[loop.line][p_.bytes(loop.whole.front())].insert(total);
-    }
-    for (const auto& [line, sizes] : totals) {
-      bool repeats = false;
-      for (const auto& [bytes, of_size] : sizes) repeats = repeats || of_size.size() > 1;
-      if (repeats) {
-        sure_[line] = sizes.rbegin()->first;
-      } else if (varies(line)) {
+    std::map<Line, std::vector<const ChunkLoop*>> of_line;
+    for (const ChunkLoop& loop : loops_) of_line[loop.line].push_back(&loop);
+    for (auto& [line, loops] : of_line) {
+      uint64_t largest = 0;
+      for (const ChunkLoop* loop : loops) largest = std::max(largest, chunk_bytes(*loop));
+      if (varies(loops)) {
         grow_.insert(line);
+        continue;
       }
+      std::erase_if(loops, [&](const ChunkLoop* loop) { return chunk_bytes(*loop) != largest; });
+      std::sort(loops.begin(), loops.end(),
+                [](const ChunkLoop* a, const ChunkLoop* b) { return a->begin < b->begin; });
+      std::set<uint64_t> totals;
+      for (size_t k = 1; k + 1 < loops.size(); ++k) totals.insert(total_bytes(*loops[k]));
+      if (totals.size() > 1) sure_[line] = largest;
     }
   }
-  // Whether a loop of the line has none of the sizes of another.
-  bool varies(const Line& line) const {
-    std::map<uint32_t, std::set<uint64_t>> sizes;  // by the step
-    for (const ChunkLoop& loop : loops_) {
-      if (loop.line != line) continue;
-      const uint32_t step = static_cast<uint32_t>(p_.steps().before_event(loop.begin));
-      sizes[step].insert(p_.bytes(loop.whole.front()));
+  // Whether the loops of one step have none of the sizes of another.
+  bool varies(const std::vector<const ChunkLoop*>& loops) const {
+    std::map<uint64_t, std::set<uint64_t>> steps;  // with each size
+    std::set<uint64_t> all;
+    for (const ChunkLoop* loop : loops) {
+      const uint64_t step = p_.steps().before_event(loop->begin);
+      steps[chunk_bytes(*loop)].insert(step);
+      all.insert(step);
     }
-    return std::any_of(sizes.begin(), sizes.end(),
-                       [&](const auto& step) { return step.second != sizes.begin()->second; });
+    return std::none_of(steps.begin(), steps.end(),
+                        [&](const auto& size) { return size.second == all; });
+  }
+  uint64_t chunk_bytes(const ChunkLoop& loop) const { return p_.bytes(loop.whole.front()); }
+  uint64_t total_bytes(const ChunkLoop& loop) const {
+    return chunk_bytes(loop) * loop.whole.size() + (loop.last == kNever ? 0 : p_.bytes(loop.last));
   }
 
   void set_laws(const ChunkLoop& loop) {
-    const uint64_t chunk = p_.bytes(loop.whole.front());
+    const uint64_t chunk = chunk_bytes(loop);
     const bool sure = sure_.contains(loop.line);
     const uint64_t last = loop.last == kNever ? 0 : p_.bytes(loop.last);
-    const uint64_t total = chunk * loop.whole.size() + last;
+    const uint64_t total = total_bytes(loop);
     for (const uint32_t row : loop.whole) set(row, total, chunk, sure);
     if (last != 0) set(loop.last, last, chunk, sure);
     const BirthRange meanwhile = births_within(p_.model(), loop.begin, loop.end);
